@@ -1,0 +1,46 @@
+# The front door: `make help` lists what it can do.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help venv run test check format bench chaos wheel docs clean
+
+help: ## Show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(STAMP) ## Make .venv with everything development needs
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+run: ## Record this machine for 30 s, then bundle, verify and inspect it
+	@PYTHON=$(PYTHON) VENV=$(VENV) bash docs/demo
+
+test: venv ## Run all tests; a missing real part is skipped with a reason
+	$(BIN)/python -m pytest
+
+check: venv ## Format, lint, types and import arrows
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy --no-error-summary
+	@test ! -e inspect/__init__.py || { echo 'inspect/__init__.py would shadow the standard library: remove it'; exit 1; }
+
+format: venv ## Format the code
+	$(BIN)/ruff format --quiet .
+	$(BIN)/ruff check --quiet --fix .
+
+bench: venv ## Measure, print a table and JSON
+	$(BIN)/python -m bench
+
+chaos: venv ## The long forms of the fault tests
+	$(BIN)/python -m pytest -m chaos
+
+docs: venv ## Generate docs/format.md and the JSON Schema from the records
+	$(BIN)/python -m vmsonar_archive.reference docs
+
+clean: ## Remove what make made
+	rm -rf $(VENV) dist build demo-archive demo-*.tar demo-*.html

@@ -1,0 +1,1 @@
+"""The archive: records, layout, writer, reader, seal, bundle and verify."""

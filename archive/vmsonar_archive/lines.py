@@ -1,0 +1,76 @@
+"""One record is one line of JSON that ends in its own CRC-32, so that a torn or altered line shows."""
+
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from vmsonar_archive.records import KINDS, Sample, Stamp, SysInfo
+
+# No line we write comes near this; it bounds what a hostile file can make us hold.
+MAX_LINE = 64 * 1024 * 1024
+
+_TAIL = len(b',"crc":"01234567"}')
+_CRC = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
+
+encode_row = msgspec.json.Encoder().encode
+_decode_sample = msgspec.json.Decoder(Sample).decode
+_decode_sysinfo = msgspec.json.Decoder(SysInfo).decode
+_decode_stamp = msgspec.json.Decoder(Stamp).decode
+
+
+class BadLine(ValueError):
+    """A line that is not what was written."""
+
+
+def finish(body: bytes) -> bytes:
+    """Closes a JSON object, given without its last brace, with its checksum."""
+    return b'%b,"crc":"%08x"}\n' % (body, zlib.crc32(body))
+
+
+def sample_line(stamp: Stamp, rows: Mapping[str, Iterable[bytes]]) -> bytes:
+    """Joins rows that were encoded before into the line of one sample."""
+    parts = [encode_row(stamp)[:-1]]
+    for kind in KINDS:
+        encoded = rows.get(kind)
+        if encoded:
+            parts.append(b',"%b":[' % kind.encode() + b",".join(encoded) + b"]")
+    return finish(b"".join(parts))
+
+
+def record_line(record: Sample | SysInfo) -> bytes:
+    """The line of a record given as a whole."""
+    return finish(encode_row(record)[:-1])
+
+
+def checked(line: bytes) -> bytes:
+    """Returns the line if its checksum holds."""
+    match = _CRC.fullmatch(line, len(line) - _TAIL) if len(line) > _TAIL else None
+    if match is None or zlib.crc32(memoryview(line)[:-_TAIL]) != int(match[1], 16):
+        raise BadLine("checksum differs")
+    return line
+
+
+def decode_sample(line: bytes) -> Sample:
+    """The sample in a line whose checksum was checked; unknown fields and kinds are skipped."""
+    try:
+        return _decode_sample(line)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise BadLine(str(error)) from None
+
+
+def decode_sysinfo(line: bytes) -> SysInfo:
+    """The sysinfo in a line whose checksum was checked."""
+    try:
+        return _decode_sysinfo(line)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise BadLine(str(error)) from None
+
+
+def decode_stamp(line: bytes) -> Stamp:
+    """When and by whom a line was written, whatever kind of record it holds."""
+    try:
+        return _decode_stamp(line)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise BadLine(str(error)) from None

@@ -1,0 +1,45 @@
+"""The only definition of what is recorded: one Struct per kind drives JSON, Parquet, docs and tables."""
+
+from vmsonar_archive.records.base import Row
+from vmsonar_archive.records.container import ContainerDevice, ContainerInfoRow, ContainerRow
+from vmsonar_archive.records.events import CostRow, EventRow, GapRow
+from vmsonar_archive.records.gpu import EnergyRow, GpuProcessRow, GpuRow
+from vmsonar_archive.records.node import CpuRow, DiskRow, NetRow, NodeRow, PressureRow
+from vmsonar_archive.records.process import JobInfoRow, JobRow, ProcessInfoRow, ProcessRow
+from vmsonar_archive.records.sample import KINDS, Sample, Stamp
+from vmsonar_archive.records.sysinfo import Capability, Card, Disk, Engine, Interface, SysInfo
+
+#: Version of the format as a whole; a reader refuses a higher one.
+FORMAT = 1
+
+__all__ = [
+    "FORMAT",
+    "KINDS",
+    "Capability",
+    "Card",
+    "ContainerDevice",
+    "ContainerInfoRow",
+    "ContainerRow",
+    "CostRow",
+    "CpuRow",
+    "Disk",
+    "DiskRow",
+    "EnergyRow",
+    "Engine",
+    "EventRow",
+    "GapRow",
+    "GpuProcessRow",
+    "GpuRow",
+    "Interface",
+    "JobInfoRow",
+    "JobRow",
+    "NetRow",
+    "NodeRow",
+    "PressureRow",
+    "ProcessInfoRow",
+    "ProcessRow",
+    "Row",
+    "Sample",
+    "Stamp",
+    "SysInfo",
+]

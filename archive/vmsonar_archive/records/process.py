@@ -1,0 +1,141 @@
+"""Rows about processes and jobs (proc_pid_stat(5), proc_pid_statm(5), proc_pid_io(5))."""
+
+from typing import Annotated
+
+from vmsonar_archive.records.base import Row
+from vmsonar_archive.units import (
+    Bytes,
+    Choice,
+    Count,
+    Flag,
+    Ident,
+    Identifier,
+    Sensitivity,
+    Text,
+    Ticks,
+    Time,
+    about,
+)
+
+
+class ProcessRow(Row, kw_only=True):
+    """One process in one sample; what does not change is in its process_info row."""
+
+    pid: Annotated[Ident, about("process id; with start_ticks and the boot id it names the process")]
+    start_ticks: Annotated[Ticks, about("start after boot; starttime of /proc/PID/stat")]
+    pgid: Annotated[
+        Ident | None, about("process group: the job this process belongs to; pgrp of /proc/PID/stat")
+    ] = None
+    ppid: Annotated[Ident | None, about("parent; /proc/PID/stat")] = None
+    state: Annotated[Choice | None, about("R, S, D, Z, T, …; /proc/PID/stat")] = None
+    threads: Annotated[Count | None, about("num_threads of /proc/PID/stat")] = None
+    user_ticks: Annotated[Ticks | None, about("user mode, all threads; utime of /proc/PID/stat")] = None
+    system_ticks: Annotated[Ticks | None, about("kernel mode, all threads; stime of /proc/PID/stat")] = None
+    child_user_ticks: Annotated[Ticks | None, about("of waited-for children; cutime of /proc/PID/stat")] = (
+        None
+    )
+    child_system_ticks: Annotated[Ticks | None, about("of waited-for children; cstime of /proc/PID/stat")] = (
+        None
+    )
+    minor_faults: Annotated[Count | None, about("faults without I/O; minflt of /proc/PID/stat")] = None
+    major_faults: Annotated[Count | None, about("faults with I/O; majflt of /proc/PID/stat")] = None
+    virtual: Annotated[Bytes | None, about("address space; vsize of /proc/PID/stat")] = None
+    resident: Annotated[Bytes | None, about("resident memory; rss of /proc/PID/stat")] = None
+    shared: Annotated[Bytes | None, about("resident file and shared memory; shared of /proc/PID/statm")] = (
+        None
+    )
+    read_bytes: Annotated[Bytes | None, about("fetched from storage; read_bytes of /proc/PID/io")] = None
+    write_bytes: Annotated[Bytes | None, about("sent to storage; write_bytes of /proc/PID/io")] = None
+    cancelled_bytes: Annotated[
+        Bytes | None, about("writes that truncation made void; cancelled_write_bytes of /proc/PID/io")
+    ] = None
+    read_chars: Annotated[Bytes | None, about("passed through read calls; rchar of /proc/PID/io")] = None
+    write_chars: Annotated[Bytes | None, about("passed through write calls; wchar of /proc/PID/io")] = None
+
+
+class Owner(Row, kw_only=True):
+    """Whose something is, and how that was found out."""
+
+    user_id: Annotated[Ident | None, about("effective uid", Sensitivity.USER)] = None
+    user_name: Annotated[Text | None, about("name of that uid in the user database", Sensitivity.USER)] = None
+    user_source: Annotated[Choice | None, about("what the owner was inferred from")] = None
+
+
+class ProcessInfoRow(Owner, kw_only=True):
+    """What does not change while a process lives; once per segment and again after a change."""
+
+    series_id: Annotated[Identifier, about("series of this process")]
+    pid: Annotated[Ident, about("process id")]
+    start_ticks: Annotated[Ticks, about("start after boot; starttime of /proc/PID/stat")]
+    started: Annotated[Time | None, about("start as wall time: boot time + start_ticks")] = None
+    session_id: Annotated[Ident | None, about("session; /proc/PID/stat")] = None
+    terminal: Annotated[Ident | None, about("controlling terminal, 0 for none; tty_nr of /proc/PID/stat")] = (
+        None
+    )
+    program: Annotated[
+        Text | None, about("kernel's name of the process; comm of /proc/PID/stat", Sensitivity.COMMAND)
+    ] = None
+    command: Annotated[
+        Text | None,
+        about("command line as the command_line setting allows; /proc/PID/cmdline", Sensitivity.COMMAND),
+    ] = None
+    container_id: Annotated[Identifier | None, about("container; last 64-hex id in /proc/PID/cgroup")] = None
+    contained: Annotated[
+        Flag | None, about("in a user or mount namespace of its own without a known container engine")
+    ] = None
+    cgroup: Annotated[Text | None, about("control group path; /proc/PID/cgroup", Sensitivity.PATH)] = None
+    kernel_thread: Annotated[Flag | None, about("a kernel thread; flags of /proc/PID/stat")] = None
+
+
+class JobRow(Row, kw_only=True):
+    """Running totals of one job: a process group, or a batch job. Totals never decrease."""
+
+    pgid: Annotated[Ident, about("process group; with start_ticks and the boot id it names the job")]
+    start_ticks: Annotated[Ticks, about("start of the member that was seen first")]
+    processes: Annotated[Count | None, about("members now")] = None
+    processes_seen: Annotated[Count | None, about("members ever seen in a sample")] = None
+    threads: Annotated[Count | None, about("threads of all members now")] = None
+    user_ticks: Annotated[Ticks | None, about("user time of all members, those that ended included")] = None
+    system_ticks: Annotated[Ticks | None, about("kernel time of all members, those that ended included")] = (
+        None
+    )
+    unattributed: Annotated[
+        Flag | None,
+        about("members ended whose last CPU time nobody reported: the CPU totals are a lower bound"),
+    ] = None
+    major_faults: Annotated[
+        Count | None, about("faults with I/O of all members, those that ended included")
+    ] = None
+    memory: Annotated[Bytes | None, about("anonymous memory of all members, plus shared memory once")] = None
+    memory_source: Annotated[
+        Choice | None, about("sum, pss or estimate: how copy-on-write sharing was resolved")
+    ] = None
+    resident: Annotated[
+        Bytes | None, about("resident memory summed over members, shared pages counted per member")
+    ] = None
+    read_bytes: Annotated[Bytes | None, about("fetched from storage, members that ended included")] = None
+    write_bytes: Annotated[Bytes | None, about("sent to storage, members that ended included")] = None
+    io_partial: Annotated[
+        Flag | None,
+        about("some members' I/O could not be read to their end: the I/O totals are a lower bound"),
+    ] = None
+
+
+class JobInfoRow(Owner, kw_only=True):
+    """What does not change while a job lives; once per segment and again after a change."""
+
+    series_id: Annotated[Identifier, about("series of this job")]
+    pgid: Annotated[Ident, about("process group")]
+    start_ticks: Annotated[Ticks, about("start of the member that was seen first")]
+    job_id: Annotated[
+        Identifier | None, about("name for people: the batch job's id, or the process group's number")
+    ] = None
+    job_source: Annotated[Choice | None, about("process_group or slurm: where job_id comes from")] = None
+    started: Annotated[Time | None, about("start as wall time")] = None
+    first_seen: Annotated[Time | None, about("time of the sample that saw it first")] = None
+    session_id: Annotated[Ident | None, about("session of the first member")] = None
+    program: Annotated[Text | None, about("name of the first member", Sensitivity.COMMAND)] = None
+    command: Annotated[
+        Text | None, about("command line of the first member, as command_line allows", Sensitivity.COMMAND)
+    ] = None
+    container_id: Annotated[Identifier | None, about("container of the first member")] = None

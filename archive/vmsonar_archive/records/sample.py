@@ -1,0 +1,66 @@
+"""The sample record: everything that was seen at one tick, written whole or not at all."""
+
+from typing import Annotated
+
+import msgspec
+
+from vmsonar_archive.records.container import ContainerInfoRow, ContainerRow
+from vmsonar_archive.records.events import CostRow, EventRow, GapRow
+from vmsonar_archive.records.gpu import EnergyRow, GpuProcessRow, GpuRow
+from vmsonar_archive.records.node import CpuRow, DiskRow, NetRow, NodeRow, PressureRow
+from vmsonar_archive.records.process import JobInfoRow, JobRow, ProcessInfoRow, ProcessRow
+from vmsonar_archive.units import Identifier, Nanoseconds, Time, about
+
+
+class Stamp(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """When and by whom a record was made; with the archive id it identifies the record."""
+
+    time: Annotated[Time, about("wall clock in UTC at the beginning of the sample")]
+    seq: Annotated[int, about("number of the record in its archive; continues across restarts")]
+    run: Annotated[Identifier, about("random per start of the daemon")]
+    boot: Annotated[Identifier, about("boot id of the kernel")]
+    boottime: Annotated[Nanoseconds, about("CLOCK_BOOTTIME at the beginning: never steps, counts suspend")]
+
+
+class Sample(Stamp, kw_only=True):
+    """One tick: a list of rows per kind; a kind without rows is absent."""
+
+    node: list[NodeRow] = []
+    cpu: list[CpuRow] = []
+    disk: list[DiskRow] = []
+    net: list[NetRow] = []
+    pressure: list[PressureRow] = []
+    energy: list[EnergyRow] = []
+    gpu: list[GpuRow] = []
+    gpu_process: list[GpuProcessRow] = []
+    container: list[ContainerRow] = []
+    container_info: list[ContainerInfoRow] = []
+    job: list[JobRow] = []
+    job_info: list[JobInfoRow] = []
+    process: list[ProcessRow] = []
+    process_info: list[ProcessInfoRow] = []
+    event: list[EventRow] = []
+    gap: list[GapRow] = []
+    cost: list[CostRow] = []
+
+
+#: The kinds in the order in which they stand in a sample, each with its row.
+KINDS: dict[str, type[msgspec.Struct]] = {
+    "node": NodeRow,
+    "cpu": CpuRow,
+    "disk": DiskRow,
+    "net": NetRow,
+    "pressure": PressureRow,
+    "energy": EnergyRow,
+    "gpu": GpuRow,
+    "gpu_process": GpuProcessRow,
+    "container": ContainerRow,
+    "container_info": ContainerInfoRow,
+    "job": JobRow,
+    "job_info": JobInfoRow,
+    "process": ProcessRow,
+    "process_info": ProcessInfoRow,
+    "event": EventRow,
+    "gap": GapRow,
+    "cost": CostRow,
+}

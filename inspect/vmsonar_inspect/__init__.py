@@ -1,0 +1,1 @@
+"""What explains an archive: rates, rollups, verdicts, tables and pages."""

@@ -1,0 +1,1 @@
+"""The commands, one module each: it parses arguments, calls the library and renders the answer."""
