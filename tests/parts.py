@@ -1,0 +1,191 @@
+"""Which real parts (engines, brokers, guests, tools) this machine has, and what a test does without one.
+
+A test says `@requires("docker")`; `.ci/parts` installs the parts. A missing part skips the test and is named;
+with VMSONAR_REQUIRE=all, or a list such as VMSONAR_REQUIRE=docker,kafka, it fails the test instead.
+"""
+
+import glob
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+PROBE_SECONDS = 20
+DOCKER_SOCKET = "/var/run/docker.sock"
+
+
+def cache_dir() -> Path:
+    """Where `.ci/parts` keeps what is not a Debian package."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "vmsonar-tests"
+
+
+def _commands(*names: str) -> str | None:
+    absent = [name for name in names if shutil.which(name, path=_search_path()) is None]
+    return f"no {', '.join(absent)} on the PATH" if absent else None
+
+
+def _search_path() -> str:
+    # An ordinary user's PATH often lacks the system folders.
+    return os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
+
+
+def _modules(*names: str) -> str | None:
+    absent = [name for name in names if find_spec(name) is None]
+    return f"Python package {', '.join(absent)} is not installed" if absent else None
+
+
+def _works(*command: str) -> str | None:
+    """Runs a command that must succeed; says what it answered if it does not."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return None if done.returncode == 0 else f"{' '.join(command)}: {done.stderr.strip()[-200:]}"
+
+
+def _first(*reasons: str | None) -> str | None:
+    return next((reason for reason in reasons if reason), None)
+
+
+def _root() -> str | None:
+    return None if os.geteuid() == 0 else "not root"
+
+
+def docker_answers() -> bool:
+    """Does an engine answer on the usual socket?"""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(PROBE_SECONDS)
+        try:
+            client.connect(DOCKER_SOCKET)
+            client.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+            return b" 200 " in client.recv(64)
+        except OSError:
+            return False
+
+
+def _docker() -> str | None:
+    if reason := _commands("/usr/bin/docker", "busybox"):
+        return reason
+    if docker_answers():
+        return None
+    return _first(_root(), _commands("dockerd"))  # the fixture starts one
+
+
+def _podman() -> str | None:
+    return _first(_commands("podman", "busybox"), _root())
+
+
+def _kafka() -> str | None:
+    if not list((cache_dir() / "kafka").glob("kafka_*.jar")):
+        return f"no Kafka jars in {cache_dir() / 'kafka'}"
+    return _first(_commands("java", "openssl"), _modules("confluent_kafka"))
+
+
+def _systemd_guest() -> str | None:
+    if reason := _first(_root(), _commands("systemd-nspawn", "nsenter")):
+        return reason
+    tree = cache_dir() / "guest-root"
+    return None if (tree / "usr/bin/cloud-init").exists() else f"no guest tree in {tree}"
+
+
+def _chromium() -> str | None:
+    return _first(_commands("chromium", "chromedriver"), _modules("selenium"))
+
+
+def faketime_library() -> str | None:
+    """The library to preload for a wrong clock (faketime(1))."""
+    return next(iter(sorted(glob.glob("/usr/lib/*/faketime/libfaketime.so.1"))), None)
+
+
+def _faketime() -> str | None:
+    return None if faketime_library() else "no libfaketime.so.1"
+
+
+def _netns() -> str | None:
+    return _first(_root(), _commands("ip"), _works("unshare", "--net", "true"))
+
+
+def _tmpfs_mount() -> str | None:
+    # In a mount namespace of its own, so that nothing is left behind.
+    return _first(_root(), _works("unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"))
+
+
+def _pcp() -> str | None:
+    return _first(_commands("pmval"), None if Path("/usr/lib/pcp/bin/pmcd").exists() else "no pmcd")
+
+
+PROBES: dict[str, Callable[[], str | None]] = {
+    "atop": lambda: _commands("atop"),
+    "bagit": lambda: _modules("bagit"),
+    "chromium": _chromium,
+    "docker": _docker,
+    "duckdb": lambda: _modules("duckdb"),
+    "faketime": _faketime,
+    "gcc": lambda: _commands("gcc"),
+    "java": lambda: _commands("java"),
+    "jq": lambda: _commands("jq"),
+    "kafka": _kafka,
+    "kcat": lambda: _commands("kcat"),
+    "moto": lambda: _modules("moto", "boto3", "flask"),
+    "netns": _netns,
+    "pcp": _pcp,
+    "podman": _podman,
+    "root": _root,
+    "spark": lambda: _first(_modules("pyspark"), _commands("java")),
+    "ssh_keygen": lambda: _commands("ssh-keygen"),
+    "systemd_guest": _systemd_guest,
+    "tmpfs_mount": _tmpfs_mount,
+    "tmux": lambda: _commands("tmux"),
+    "zstd": lambda: _commands("zstd"),
+}
+
+
+@cache
+def missing(part: str) -> str | None:
+    """Why the part cannot be used here; None if it can. Probed once a session."""
+    reason = PROBES[part]()
+    return f"real part {part!r} is missing: {reason}" if reason else None
+
+
+def is_demanded(part: str, demand: str) -> bool:
+    """Must the part be there, given the value of VMSONAR_REQUIRE?"""
+    names = {name.strip() for name in demand.split(",")}
+    return "all" in names or part in names
+
+
+def need(part: str) -> None:
+    """For fixtures: skips (or fails) here and now if the part is missing."""
+    reason = missing(part)
+    if reason and is_demanded(part, os.environ.get("VMSONAR_REQUIRE", "")):
+        pytest.fail(reason, pytrace=False)
+    if reason:
+        pytest.skip(reason)
+
+
+def requires(*parts: str) -> pytest.MarkDecorator:
+    """A mark for a test, a class or a module (`pytestmark = requires("docker")`)."""
+    unknown = [part for part in parts if part not in PROBES]
+    if unknown:
+        raise ValueError(f"no such real part: {', '.join(unknown)}")
+    return pytest.mark.requires(*parts)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "requires(*parts): skip, or fail, without these real parts")
+    # A misspelt demand would demand nothing.
+    demanded = {name.strip() for name in os.environ.get("VMSONAR_REQUIRE", "").split(",")} - {"", "all"}
+    if unknown := sorted(demanded - PROBES.keys()):
+        raise pytest.UsageError(f"VMSONAR_REQUIRE names no real part: {', '.join(unknown)}")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("requires"):
+        for part in mark.args:
+            need(part)
