@@ -1,10 +1,18 @@
 """What every test may use: the mark `requires` and the real parts as fixtures."""
 
 from tests.parts import pytest_configure, pytest_runtest_setup
+from tests.real.browser import browser
+from tests.real.docker import docker_engine
 from tests.real.kafka import kafka_broker
+from tests.real.podman import podman_engine
+from tests.real.s3 import s3_server
 
 __all__ = [
+    "browser",
+    "docker_engine",
     "kafka_broker",
+    "podman_engine",
     "pytest_configure",
     "pytest_runtest_setup",
+    "s3_server",
 ]
