@@ -1,0 +1,70 @@
+"""Samples that could not be written: why, since when, and how many."""
+
+import errno
+from datetime import datetime
+from pathlib import Path
+
+from vmsonar_archive.errors import VmsonarError
+from vmsonar_archive.records import GapRow
+
+_REASONS = {
+    errno.ENOSPC: "disk_full",
+    errno.EDQUOT: "disk_full",
+    errno.EROFS: "read_only",
+    errno.ENOENT: "vanished",
+    errno.ESTALE: "vanished",
+    errno.ENODEV: "vanished",
+    errno.EACCES: "permission",
+    errno.EPERM: "permission",
+}
+
+_REMEDIES = {
+    "disk_full": "free some space or lower min_free",
+    "read_only": "remount the file system for writing",
+    "vanished": "bring the folder back",
+    "permission": "let the service user write there",
+    "io_error": "look at the kernel's log",
+}
+
+
+class AppendFailed(VmsonarError):
+    """A record could not be written; the writer goes on and will say so in the archive."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def reason_of(error: OSError) -> str:
+    """A stable word for what the disk said."""
+    return _REASONS.get(error.errno or 0, "io_error")
+
+
+class Losses:
+    """Counts lost samples until one can be written that tells of them."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._pending = 0
+        self._since: datetime | None = None
+        self._reason = ""
+
+    def add(self, kind: str, time: datetime, error: OSError, root: Path) -> AppendFailed:
+        """Counts one loss; returns the error that tells of it."""
+        self._reason = reason_of(error)
+        self.total += 1
+        self._pending += 1
+        self._since = self._since or time
+        said = f"cannot write a {kind} to {root}: {error.strerror or error}; {_REMEDIES[self._reason]}"
+        return AppendFailed(self._reason, said)
+
+    def row(self) -> GapRow | None:
+        """The row for the next sample, if anything was lost."""
+        if not self._pending:
+            return None
+        return GapRow(collector="archive", reason=self._reason, since=self._since, lost=self._pending)
+
+    def told(self) -> None:
+        """The row is written."""
+        self._pending = 0
+        self._since = None

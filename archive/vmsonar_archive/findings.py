@@ -1,0 +1,67 @@
+"""What verification and reading find, as data with stable codes."""
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+
+class Severity(StrEnum):
+    """Only an error makes the answer no."""
+
+    NOTE = "note"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Code(StrEnum):
+    """Stable names of everything that can be found."""
+
+    TORN_TAIL = "torn_tail"
+    UNSEALED = "unsealed"
+    CORRUPT = "corrupt"
+    MISSING = "missing"
+    UNLISTED = "unlisted"
+    REFUSED = "refused"
+    CHAIN_BROKEN = "chain_broken"
+    HEAD_DIFFERS = "head_differs"
+    SAMPLING_GAP = "sampling_gap"
+    DROPPED = "dropped"
+    NEWER_FORMAT = "newer_format"
+    BAD_RECORD = "bad_record"
+    REPEATED = "repeated"
+    PENDING = "pending"
+
+
+_NOTES = {Code.TORN_TAIL, Code.UNSEALED, Code.SAMPLING_GAP, Code.DROPPED, Code.REPEATED, Code.PENDING}
+
+
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that was found, and where."""
+
+    code: Code
+    severity: Severity
+    path: str
+    detail: str
+
+    @classmethod
+    def of(cls, code: Code, path: str, detail: str, severity: Severity | None = None) -> "Finding":
+        """A finding with the severity that its code has by default."""
+        usual = Severity.NOTE if code in _NOTES else Severity.ERROR
+        return cls(code, severity or usual, path, detail)
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """The answer of a verification."""
+
+    ok: bool = True
+    samples: int = 0
+    files: int = 0
+    first: datetime | None = None
+    last: datetime | None = None
+    head: str = ""
+    findings: list[Finding] = []
+
+    def add(self, finding: Finding) -> None:
+        self.findings.append(finding)
+        self.ok = self.ok and finding.severity is not Severity.ERROR

@@ -1,0 +1,94 @@
+"""Names and places of the files of an archive."""
+
+import re
+from dataclasses import dataclass
+from datetime import date, datetime
+
+ARCHIVE_FILE = "archive.json"
+NAMESPACE_FILE = "namespace"
+JOURNAL_FILE = "journal.jsonl"
+LOCK_FILE = "writer.lock"
+EARLIER_FOLDER = "earlier"
+
+FOLDER_MODE = 0o750
+FILE_MODE = 0o640
+
+SAMPLE = "sample"
+SYSINFO = "sysinfo"
+RECORD_KINDS = (SAMPLE, SYSINFO)
+
+_DAY = re.compile(r"(\d{4})/(\d{2})/(\d{2})")
+_SEGMENT = re.compile(r"(sample|sysinfo)-(\d{6})-(\d{1,18})\.jsonl\.zst")
+_PARQUET = re.compile(r"[a-z_]{1,40}\.parquet")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SegmentName:
+    """What the path of a segment tells."""
+
+    first_seq: int
+    kind: str
+    path: str
+
+    @classmethod
+    def of(cls, kind: str, time: datetime, first_seq: int) -> "SegmentName":
+        """The name of a segment whose first record is this one."""
+        path = f"{day_path(time.date())}/{kind}-{time:%H%M%S}-{first_seq}.jsonl.zst"
+        return cls(first_seq, kind, path)
+
+    @classmethod
+    def parse(cls, path: str) -> "SegmentName | None":
+        """Reads a path relative to the archive; None when it is not a segment's."""
+        folder, _, name = path.rpartition("/")
+        match = _SEGMENT.fullmatch(name)
+        if match is None or day_of(folder) is None:
+            return None
+        return cls(int(match[3]), match[1], path)
+
+    @property
+    def day(self) -> date:
+        day = day_of(self.path.rpartition("/")[0])
+        assert day is not None
+        return day
+
+    @property
+    def hour(self) -> str:
+        """Day and hour of the first record: what is merged when there are several."""
+        folder, _, name = self.path.rpartition("/")
+        return f"{folder} {name.split('-')[1][:2]}"
+
+
+def day_path(day: date) -> str:
+    return f"{day:%Y/%m/%d}"
+
+
+def day_of(folder: str) -> date | None:
+    """The day of a folder YYYY/MM/DD, None when it is not one."""
+    match = _DAY.fullmatch(folder)
+    try:
+        return date(int(match[1]), int(match[2]), int(match[3])) if match else None
+    except ValueError:
+        return None
+
+
+def is_parquet(path: str) -> bool:
+    """Whether a path relative to the archive is a derived table."""
+    folder, _, name = path.rpartition("/")
+    return _PARQUET.fullmatch(name) is not None and day_of(folder) is not None
+
+
+def temporary(path: str) -> str:
+    """Where the next version of a file is written before it takes its place."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.tmp" if folder else f".{name}.tmp"
+
+
+def is_temporary(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return name.startswith(".") and name.endswith(".tmp")
+
+
+def final(temporary_path: str) -> str:
+    """The place for which a temporary file was written."""
+    folder, _, name = temporary_path.rpartition("/")
+    return f"{folder}/{name[1:-4]}" if folder else name[1:-4]

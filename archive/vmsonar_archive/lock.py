@@ -1,0 +1,47 @@
+"""One writer per archive, by flock(2): the kernel lets go when the holder dies, however it dies."""
+
+import fcntl
+import os
+from pathlib import Path
+
+from vmsonar_archive import layout
+from vmsonar_archive.errors import Locked
+
+
+class WriterLock:
+    """Holds writer.lock from construction to close()."""
+
+    def __init__(self, root: Path) -> None:
+        path = root / layout.LOCK_FILE
+        self._descriptor = os.open(
+            path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, layout.FILE_MODE
+        )
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._descriptor)
+            raise Locked(
+                f"{root} is being written by process {holder}: stop it, or choose another archive"
+            ) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def holder(root: Path) -> int | None:
+    """Process id of the writer, None when nobody writes."""
+    try:
+        descriptor = os.open(root / layout.LOCK_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        text = os.pread(descriptor, 32, 0).strip()
+        return int(text) if text.isdigit() else 0
+    finally:
+        os.close(descriptor)
+    return None

@@ -1,0 +1,92 @@
+"""One segment while it is being written, and what is known of it when it is done."""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from vmsonar_archive import files
+from vmsonar_archive.frames import LIVE_LEVEL, FrameWriter
+from vmsonar_archive.layout import SegmentName
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What the journal says of a closed segment."""
+
+    path: str
+    bytes: int
+    sha256: str
+    records: int
+    first: datetime | None
+    last: datetime | None
+    first_seq: int | None
+    last_seq: int | None
+    damaged: bool = False
+
+
+class Tally:
+    """Counts the records that go into a file and remembers the first and the last."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.first: datetime | None = None
+        self.last: datetime | None = None
+        self.first_seq: int | None = None
+        self.last_seq: int | None = None
+
+    def add(self, time: datetime, seq: int) -> None:
+        self.records += 1
+        if self.first_seq is None:
+            self.first, self.first_seq = time, seq
+        self.last, self.last_seq = time, seq
+
+    def sealed(self, path: str, size: int, sha256: str, damaged: bool = False) -> Sealed:
+        return Sealed(
+            path, size, sha256, self.records, self.first, self.last, self.first_seq, self.last_seq, damaged
+        )
+
+
+class SegmentWriter:
+    """A new segment, created exclusively; nobody else ever appends to it."""
+
+    def __init__(self, root: Path, name: SegmentName, level: int = LIVE_LEVEL) -> None:
+        path = root / name.path
+        files.make_folders(root, path.parent)
+        self.name = name
+        self.file: BinaryIO = files.create(path)
+        self.size = 0
+        self._frames = FrameWriter(level)
+        self._hash = hashlib.sha256()
+        self._tally = Tally()
+
+    @property
+    def hour(self) -> str:
+        return self.name.hour
+
+    def append(self, line: bytes, time: datetime, seq: int) -> int:
+        """Writes one record; returns its compressed size. After an OSError nothing more may be appended."""
+        written = self._write(self._frames.add(line))
+        self._tally.add(time, seq)
+        return written
+
+    def end(self) -> Sealed:
+        """Closes the frame; the caller makes it durable and journals it."""
+        self._write(self._frames.end())
+        return self._tally.sealed(self.name.path, self.size, self._hash.hexdigest())
+
+    def close(self) -> None:
+        self.file.close()
+
+    def _write(self, data: bytes) -> int:
+        try:
+            files.write_all(self.file.fileno(), data)
+        except OSError:
+            # What was written of it is no use to anybody.
+            os.ftruncate(self.file.fileno(), self.size)
+            raise
+        self.size += len(data)
+        self._hash.update(data)
+        return len(data)

@@ -1,0 +1,81 @@
+"""Where the files of an archive come from: a folder here, a bundle in its own module."""
+
+import os
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import BinaryIO
+
+from vmsonar_archive import files, layout
+from vmsonar_archive.errors import VmsonarError
+from vmsonar_archive.identity import ArchiveIdentity, parse_identity
+from vmsonar_archive.journal import Ledger
+
+# An identity or a journal larger than this is not one of ours.
+_MAX_SMALL = 1024 * 1024
+_MAX_JOURNAL = 256 * 1024 * 1024
+
+
+class Source(ABC):
+    """The files of one archive, by their path inside it."""
+
+    #: What a person calls it.
+    name: str
+
+    @abstractmethod
+    def sizes(self) -> dict[str, int]:
+        """Every file with its size, sorted by path; -1 for what is not a regular file."""
+
+    @abstractmethod
+    def open(self, path: str) -> BinaryIO:
+        """A stream over one file; raises OSError or Refused."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Gives back what it holds."""
+
+    def identity(self) -> ArchiveIdentity:
+        """Which archive this is; refuses a format from the future."""
+        try:
+            content = self._read(layout.ARCHIVE_FILE, _MAX_SMALL)
+        except FileNotFoundError:
+            raise VmsonarError(f"{self.name} is not an archive: it has no {layout.ARCHIVE_FILE}") from None
+        except OSError as error:
+            raise VmsonarError(f"cannot read {self.name}/{layout.ARCHIVE_FILE}: {error.strerror}") from None
+        return parse_identity(content, f"{self.name}/{layout.ARCHIVE_FILE}")
+
+    def journal(self) -> tuple[Ledger, bool]:
+        """What the journal says, and whether its last line is torn; an archive without one has an empty one."""
+        try:
+            content = self._read(layout.JOURNAL_FILE, _MAX_JOURNAL)
+        except FileNotFoundError:
+            return Ledger(), False
+        *lines, rest = content.split(b"\n")
+        return Ledger.of(lines), bool(rest)
+
+    def _read(self, path: str, limit: int) -> bytes:
+        with self.open(path) as file:
+            parts = []
+            while chunk := file.read(min(limit, 1024 * 1024)):
+                parts.append(chunk)
+                limit -= len(chunk)
+                if limit <= 0:
+                    raise VmsonarError(f"{self.name}/{path} is far too large to be what its name says")
+            return b"".join(parts)
+
+
+class FolderSource(Source):
+    """An archive in a folder, live or not. No link is followed."""
+
+    def __init__(self, root: Path) -> None:
+        self.name = str(root)
+        self.root = root
+        self._descriptor = files.open_root(root)
+
+    def sizes(self) -> dict[str, int]:
+        return dict(files.list_tree(self._descriptor))
+
+    def open(self, path: str) -> BinaryIO:
+        return files.open_beneath(self._descriptor, path)
+
+    def close(self) -> None:
+        os.close(self._descriptor)

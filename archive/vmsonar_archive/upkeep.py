@@ -1,0 +1,157 @@
+"""What happens to sealed segments later: compressed better, an hour's small ones merged, the oldest dropped."""
+
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from vmsonar_archive import budget as budgets
+from vmsonar_archive import files, layout
+from vmsonar_archive.budget import Budget
+from vmsonar_archive.journal import DROP, MERGE, RECOMPRESS, SEAL, Entry, Journal
+from vmsonar_archive.layout import SegmentName
+from vmsonar_archive.repair import entry_of
+from vmsonar_archive.rewrite import SEALED_LEVEL, rewrite
+from vmsonar_archive.segment import Sealed
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """One segment to be written anew from one or several."""
+
+    target: str
+    sources: list[Entry]
+
+    @property
+    def operation(self) -> str:
+        return MERGE if len(self.sources) > 1 else RECOMPRESS
+
+
+class Upkeep:
+    """Plans and finishes the work on sealed files; the writer lock is held."""
+
+    def __init__(
+        self,
+        root: Path,
+        journal: Journal,
+        budget: Budget,
+        now: Callable[[], datetime],
+        fault: Callable[[str], None],
+    ) -> None:
+        self._root = root
+        self._journal = journal
+        self._budget = budget
+        self._now = now
+        self._fault = fault
+        self._given_up: set[str] = set()
+
+    def due(self) -> Rewriting | None:
+        """The next hour whose segments can be written better: the oldest one that is over."""
+        return next((work for work in self._all_due() if work.target not in self._given_up), None)
+
+    def _all_due(self) -> Iterator[Rewriting]:
+        hours: dict[tuple[str, str], list[Entry]] = defaultdict(list)
+        present = SegmentName.of(layout.SAMPLE, self._now(), 0).hour
+        for entry in self._journal.ledger.current.values():
+            name = SegmentName.parse(entry.path)
+            if name is not None and name.hour != present and not entry.damaged:
+                hours[name.hour, name.kind].append(entry)
+        limit = self._budget.segment_limit(self._root)
+        for _, entries in sorted(hours.items()):
+            entries.sort(key=lambda entry: entry.first_seq or 0)
+            if len(entries) > 1 and sum(entry.bytes for entry in entries) <= limit:
+                yield Rewriting(entries[0].path, entries)
+            else:
+                yield from (Rewriting(entry.path, [entry]) for entry in entries if entry.op == SEAL)
+
+    def start(self, work: Rewriting) -> "subprocess.Popen[bytes]":
+        """Hands the work to a child of low priority."""
+        (self._root / layout.temporary(work.target)).unlink(missing_ok=True)
+        paths = [str(self._root / entry.path) for entry in work.sources]
+        target = str(self._root / layout.temporary(work.target))
+        return subprocess.Popen(
+            [sys.executable, "-m", "vmsonar_archive.rewrite", str(SEALED_LEVEL), target, *paths],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def do_now(self, work: Rewriting) -> None:
+        """The same work in this process, for those who are not in a hurry."""
+        temporary = self._root / layout.temporary(work.target)
+        temporary.unlink(missing_ok=True)
+        streams = [(self._root / entry.path).open("rb") for entry in work.sources]
+        try:
+            sealed = rewrite(streams, temporary, work.target, SEALED_LEVEL)
+        finally:
+            for stream in streams:
+                stream.close()
+        self.finish(work, sealed)
+
+    def finish_child(self, work: Rewriting, output: bytes) -> None:
+        """Takes over what the child wrote."""
+        try:
+            sealed = msgspec.json.decode(output, type=Sealed)
+        except msgspec.MsgspecError:
+            self._given_up.add(work.target)
+            return
+        self.finish(work, replace(sealed, path=work.target))
+
+    def finish(self, work: Rewriting, sealed: Sealed) -> None:
+        """Journals the new file, puts it in place and removes what it took in."""
+        temporary = self._root / layout.temporary(work.target)
+        current = self._journal.ledger.current
+        unchanged = all(current.get(entry.path) == entry for entry in work.sources)
+        complete = sealed.records == sum(entry.records or 0 for entry in work.sources)
+        if not (unchanged and complete):
+            # Something in it can no longer be read: it stays as it is, for verify to name and recover to save.
+            self._given_up.add(work.target)
+            temporary.unlink(missing_ok=True)
+            return
+        others = [entry.path for entry in work.sources if entry.path != work.target]
+        self._fault("rewrite.before_journal")
+        self._journal.append(entry_of(work.operation, sealed, self._now(), others))
+        self._fault("rewrite.before_rename")
+        temporary.rename(self._root / work.target)
+        files.fsync_folder(temporary.parent)
+        self._fault("rewrite.before_unlink")
+        for path in others:
+            (self._root / path).unlink(missing_ok=True)
+
+    def keep_budget(self, live_bytes: int) -> int:
+        """Drops the oldest files until the limits hold; returns what the archive then takes."""
+        used = live_bytes + self._sealed_bytes()
+        limit = self._budget.limit(self._root)
+        missing = self._budget.min_free - budgets.free_bytes(self._root)
+        first_day = budgets.first_kept_day(self._budget, self._now().date())
+        candidates = budgets.oldest_first(self._journal.ledger.current)
+        for entry, reason in budgets.to_drop(candidates, used, limit, missing, first_day):
+            self._drop(entry, reason)
+            used -= entry.bytes
+        return used
+
+    def _sealed_bytes(self) -> int:
+        journal = 0
+        with suppress(OSError):
+            journal = (self._root / layout.JOURNAL_FILE).stat().st_size
+        return journal + sum(entry.bytes for entry in self._journal.ledger.current.values())
+
+    def _drop(self, entry: Entry, reason: str) -> None:
+        self._fault("drop.before_journal")
+        self._journal.append(
+            msgspec.structs.replace(entry, op=DROP, time=self._now(), reason=reason, sources=[])
+        )
+        self._fault("drop.before_unlink")
+        path = self._root / entry.path
+        path.unlink(missing_ok=True)
+        for folder in list(path.parents)[:3]:
+            try:
+                folder.rmdir()
+            except OSError:
+                break
