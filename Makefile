@@ -39,8 +39,9 @@ bench: venv ## Measure, print a table and JSON
 chaos: venv ## The long forms of the fault tests
 	$(BIN)/python -m pytest -m chaos
 
-docs: venv ## Generate docs/format.md and the JSON Schema from the records
+docs: venv ## Generate docs/format.md, the JSON Schema and docs/configuration.md
 	$(BIN)/python -m vmsonar_archive.reference docs
+	$(BIN)/python -m vmsonar.config_reference docs
 
 clean: ## Remove what make made
 	rm -rf $(VENV) dist build demo-archive demo-*.tar demo-*.html

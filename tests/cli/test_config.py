@@ -1,0 +1,153 @@
+from pathlib import Path
+
+import pytest
+from vmsonar_archive.errors import UsageError
+
+from vmsonar import places
+from vmsonar.config import Config, UidRange, plain
+from vmsonar.config_file import load_config, parse_config, read_config
+from vmsonar.config_reference import reference
+from vmsonar.quantities import parse_duration, parse_size, show_duration, show_size, write_size
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_nothing_is_required():
+    assert parse_config("", "f") == Config()
+    assert parse_config("# only a comment\n", "f") == Config()
+    assert parse_config("filters: {}\n", "f") == Config()
+
+
+def test_every_kind_of_value():
+    config = parse_config(
+        "interval: 500ms\nbudget: {max_bytes: 2GiB, min_free: 1000, max_days: 30}\n"
+        "filters:\n  uids: {keep: [0, 1000-1999]}\n  users: {leave_out: [NO, 'on']}\n"
+        "collectors: {gpu: none}\n",
+        "f",
+    )
+    assert config.interval == 0.5
+    assert config.budget.max_bytes == 2 * 2**30
+    assert config.budget.min_free == 1000
+    assert config.filters.uids.keep == [UidRange(0, 0), UidRange(1000, 1999)]
+    assert config.filters.users.leave_out == ["NO", "on"]
+    assert config.collectors.gpu == "none"
+
+
+@pytest.mark.parametrize("word", ["12:30", "NO", "yes", "0o17", "2026-11-16", "1_000"])
+def test_words_that_yaml_1_1_takes_for_something_else(word):
+    assert parse_config(f"archive: {word}", "f").archive == word
+
+
+def test_the_plain_form_reads_back_as_the_same():
+    import yaml
+
+    config = parse_config("interval: 250ms\nfilters: {uids: {keep: [5-7]}}\nbudget: {max_bytes: 7MB}", "f")
+    assert parse_config(yaml.safe_dump(plain(config)), "f") == config
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("intervall: 10s", "f: intervall: unknown key"),
+        ("collectors: {gpus: auto}", "f: collectors.gpus: unknown key"),
+        ("collectors: {gpu: maybe}", "f: collectors.gpu: invalid enum value 'maybe'"),
+        ("collectors: {gpu: true}", "f: collectors.gpu: expected str, got bool"),
+        ("collectors: {gpu: off}", "f: collectors.gpu: invalid enum value 'off'"),
+        ("collectors: []", "f: collectors: expected object, got array"),
+        ("interval: 10", "f: interval: expected a duration such as 10s, got 10"),
+        ("interval: ten", "f: interval: 'ten' is not a duration such as 500ms, 10s, 5min, 2h or 30d"),
+        ("interval: 1ms", "f: interval: 1ms is not between 10ms and 1d"),
+        ("interval:", "f: interval: expected a duration such as 10s, got None"),
+        ("archive: [a]", "f: archive: expected str | null, got array"),
+        ("budget: {max_days: 0}", "f: budget.max_days: expected int >= 1"),
+        ("budget: {max_days: '7'}", "f: budget.max_days: expected int | null, got str"),
+        ("budget: {max_bytes: 2 GiBs}", "f: budget.max_bytes: '2 GiBs' is not a size such as 512MiB"),
+        ("filters: {uids: {keep: [9-3]}}", "f: filters.uids.keep[0]: '9-3' is not a user id or a range"),
+        ("filters: {users: {keep: [1]}}", "f: filters.users.keep[0]: expected str, got int"),
+        ("interval: 1s\ninterval: 2s", "f: line 2: key 'interval' stands twice"),
+        ("filters:\n  users: {keep: [a], keep: [b]}", "f: line 2: key 'keep' stands twice"),
+        ("1: 2", "f: line 1: a key must be a word"),
+        ("- a", "f: Expected object, got array"),
+        ("interval: [1", "f: line 1: expected ',' or ']'"),
+        ("!!python/object/apply:os.system [true]", "f: line 1: could not determine a constructor"),
+    ],
+)
+def test_what_is_refused(text, message):
+    with pytest.raises(UsageError) as caught:
+        parse_config(text, "f")
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(UsageError, match="cannot read the configuration: No such file"):
+        read_config(tmp_path / "none.yaml")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="not UTF-8 text"):
+        read_config(tmp_path / "binary")
+    (tmp_path / "big").write_bytes(b"#" * (2 << 20))
+    with pytest.raises(UsageError, match="larger than 1 MiB"):
+        read_config(tmp_path / "big")
+
+
+def test_which_file_counts(tmp_path, monkeypatch):
+    mine, theirs = tmp_path / "mine.yaml", tmp_path / "theirs.yaml"
+    mine.write_text("interval: 1s")
+    theirs.write_text("interval: 2s")
+    assert load_config(mine, {"VMSONAR_CONFIG": str(theirs)}).interval == 1
+    assert load_config(None, {"VMSONAR_CONFIG": str(theirs)}).interval == 2
+    monkeypatch.setattr(places, "DEFAULT_CONFIG", tmp_path / "absent")
+    assert load_config(None, {}) == Config()
+
+
+def test_which_archive_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(places, "SYSTEM_ARCHIVE", tmp_path / "system")
+    monkeypatch.setattr(places.os, "geteuid", lambda: 1000)
+    environment = {"HOME": "/home/ada", "VMSONAR_ARCHIVE": "/env"}
+    assert places.archive_to_write(Path("/given"), "/file", environment) == Path("/given")
+    assert places.archive_to_write(None, "/file", environment) == Path("/env")
+    del environment["VMSONAR_ARCHIVE"]
+    assert places.archive_to_write(None, "/file", environment) == Path("/file")
+    assert places.archive_to_write(None, None, environment) == Path("/home/ada/.local/state/vmsonar")
+    assert places.archive_to_read(None, None, environment) == tmp_path / "system"
+    environment["XDG_STATE_HOME"] = str(tmp_path)
+    assert places.archive_to_write(None, None, environment) == tmp_path / "vmsonar"
+    (tmp_path / "vmsonar").mkdir()
+    (tmp_path / "vmsonar" / "archive.json").touch()
+    assert places.archive_to_read(None, None, environment) == tmp_path / "vmsonar"
+    monkeypatch.setattr(places.os, "geteuid", lambda: 0)
+    assert places.archive_to_write(None, None, environment) == tmp_path / "system"
+
+
+def test_the_page_is_up_to_date():
+    assert (DOCS / "configuration.md").read_text() == reference(), "run: make docs"
+
+
+def test_the_example_in_the_page_is_valid():
+    example = reference().split("```yaml\n")[1].split("```")[0]
+    assert parse_config(example, "example").interval == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("10s", 10), ("1.5s", 1.5), ("5min", 300), ("5m", 300), ("2h", 7200), ("1d", 86400)]
+)
+def test_durations(text, seconds):
+    assert parse_duration(text) == seconds
+    assert parse_duration(show_duration(seconds)) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1s", "1", "1w", "1 0s"])
+def test_no_durations(text):
+    with pytest.raises(ValueError, match="is not a duration"):
+        parse_duration(text)
+
+
+def test_sizes():
+    assert [parse_size(text) for text in ("7", "1kB", "1KiB", "1.5GiB")] == [7, 1000, 1024, 3 * 2**29]
+    assert [write_size(size) for size in (7, 2048, 3 * 2**29)] == ["7B", "2KiB", "1536MiB"]
+    assert [show_size(size) for size in (7, 2048, 3 * 2**29, 2**50)] == [
+        "7 B",
+        "2.0 KiB",
+        "1.5 GiB",
+        "1024.0 TiB",
+    ]

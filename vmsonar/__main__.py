@@ -1,0 +1,5 @@
+"""`python -m vmsonar` is the command line."""
+
+from vmsonar.cli import main
+
+main()

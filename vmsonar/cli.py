@@ -1,0 +1,158 @@
+"""The command line: one explicit list of commands, each imported only when it is asked for."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+from vmsonar_archive.errors import Exit, VmsonarError
+
+from vmsonar import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One command: its name, the module whose function `command` it is, and what the list says of it."""
+
+    name: str
+    module: str
+    summary: str
+
+
+#: Every command. To add one: its module with a function `command`, and its line here.
+COMMANDS: tuple[Entry, ...] = ()
+
+
+class LazyCommands(Mapping[str, Any]):
+    """The commands by name; looking one up imports its module."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self.entries = {entry.name: entry for entry in entries}
+
+    def __getitem__(self, name: str) -> Any:
+        return load(self.entries[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+def load(entry: Entry) -> Any:
+    """The command object of an entry."""
+    module = import_module(entry.module)
+    app = _bare_typer()
+    app.command(name=entry.name)(module.command)
+    return typer.main.get_command(app)
+
+
+def _bare_typer(**settings: Any) -> typer.Typer:
+    # rich would cost 65 ms on every --help and draw boxes that nobody can grep
+    return typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        **settings,
+    )
+
+
+class LazyGroup(TyperGroup):
+    """A group that lists its commands without importing them."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = LazyCommands(COMMANDS)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        rows = [(entry.name, entry.summary) for entry in COMMANDS]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"vmsonar {__version__}")
+        raise typer.Exit
+
+
+def root(
+    context: typer.Context,
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+    ),
+) -> None:
+    """Records what happens on an ephemeral cloud VM and explains it after the VM is gone.
+
+    Example: vmsonar daemon --archive /tmp/archive --for 60s
+    """
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def command_line() -> Any:
+    """The whole command line as one command object."""
+    app = typer.Typer(
+        cls=LazyGroup,
+        invoke_without_command=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback()(root)
+    return typer.main.get_command(app)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns what the shell is told."""
+    try:
+        code = command_line().main(args=arguments, prog_name="vmsonar", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_stdout()
+        return Exit.NO
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        return _answer(error)
+    return code if isinstance(code, int) else Exit.OK
+
+
+def _answer(error: Exception) -> int:
+    """Tells an error that is an answer in one line; anything else is a bug and keeps its traceback."""
+    if isinstance(error, VmsonarError):
+        return _complain("vmsonar", str(error), error.exit_code)
+    if isinstance(error, typer.Abort):
+        return 130
+    if hasattr(error, "format_message"):  # the usage errors of typer share no public class
+        path = getattr(getattr(error, "ctx", None), "command_path", "vmsonar")
+        message = error.format_message().rstrip(".")
+        return _complain(path, f"{message} (see: {path} --help)", Exit.USAGE)
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return _complain("vmsonar", f"{where}{error.strerror or error}", Exit.CANNOT)
+    raise error
+
+
+def _complain(who: str, message: str, code: int) -> int:
+    print(f"{who}: {' '.join(message.split())}", file=sys.stderr)
+    return int(code)
+
+
+def _forget_stdout() -> None:
+    """Keeps the interpreter from complaining, on its way out, about a reader that has gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Entry point of the script `vmsonar`."""
+    sys.exit(run(arguments))

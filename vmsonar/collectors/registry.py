@@ -1,0 +1,32 @@
+"""The explicit list of collectors, in the order in which they run."""
+
+from dataclasses import dataclass
+from importlib import import_module
+
+from vmsonar.collectors.base import Collector
+from vmsonar.collectors.setup import Setup
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A collector: its name, which is also its key below `collectors`, and the module with its `make`."""
+
+    name: str
+    module: str
+
+
+#: To add one: its file with a function `make(setup: Setup) -> Collector`, its line here, its test.
+#: `process` comes first: it fills in the tick what the others need to know about processes.
+COLLECTORS: tuple[Entry, ...] = ()
+
+
+def make_collectors(setup: Setup, entries: tuple[Entry, ...] = COLLECTORS) -> list[Collector]:
+    """The collectors that are switched on; the modules of the others are not even imported."""
+    wanted = [entry for entry in entries if getattr(setup.config.collectors, entry.name) != "none"]
+    return [make(entry, setup) for entry in wanted]
+
+
+def make(entry: Entry, setup: Setup) -> Collector:
+    """One collector of the list."""
+    collector: Collector = import_module(entry.module).make(setup)
+    return collector

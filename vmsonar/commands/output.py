@@ -1,0 +1,38 @@
+"""How every command answers: JSON for programs, a table for people."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: Wide enough that a table in a pipe or a file is never cut.
+_UNSEEN_WIDTH = 200
+
+
+def print_json(answer: Any) -> None:
+    """One JSON document on standard output, indented, with a final newline."""
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n")
+
+
+def console() -> "Console":
+    """A console that obeys NO_COLOR, the terminal's width, and pipes."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else _UNSEEN_WIDTH, highlight=False)
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
+    """A plain table: no boxes, so that it can be read by eye and by awk."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for name in titles:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console().print(table)

@@ -1,0 +1,97 @@
+"""Reads the configuration file strictly: YAML 1.2 words, no key twice, errors that name the key's path."""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+from vmsonar_archive.errors import UsageError
+
+from vmsonar.config import Config, decode_value
+from vmsonar.places import find_config
+
+_MAX_BYTES = 1 << 20
+
+
+class StrictLoader(yaml.SafeLoader):
+    """A safe loader in which only `true` and `false` are booleans, and no key stands twice."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - the base class has it as a class attribute
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
+                raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key.start_mark)
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key.value!r} stands twice", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _resolve(tag: str, pattern: str, first: str) -> None:
+    StrictLoader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{tag}", re.compile(rf"(?:{pattern})\Z"), list(first)
+    )
+
+
+# The core schema of YAML 1.2: a country NO, a time 12:30 and a choice `none` stay words.
+_resolve("bool", "true|True|TRUE|false|False|FALSE", "tTfF")
+_resolve("int", "[-+]?(?:0|[1-9][0-9]*)", "-+0123456789")
+_resolve("float", r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?", "-+.0123456789")
+_resolve("null", "~|null|Null|NULL|", "~nN")
+StrictLoader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"\Z"), [""])
+
+
+def parse_config(text: str, source: str) -> Config:
+    """The configuration in a text; `source` is what errors call it."""
+    try:
+        tree = yaml.load(text, StrictLoader)  # noqa: S506 - StrictLoader is a SafeLoader
+    except yaml.YAMLError as error:
+        raise UsageError(f"{source}: {_yaml_message(error)}") from None
+    try:
+        return msgspec.convert({} if tree is None else tree, Config, dec_hook=decode_value)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{source}: {_key_message(str(error))}") from None
+
+
+def read_config(path: Path) -> Config:
+    """The configuration in a file."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
+            raise UsageError(f"{path}: larger than 1 MiB: not a configuration")
+        return parse_config(content.decode(), str(path))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot read the configuration: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: not UTF-8 text") from None
+
+
+def load_config(given: Path | None, environment: Mapping[str, str] = os.environ) -> Config:
+    """The configuration in force; all defaults where there is no file."""
+    path = find_config(given, environment)
+    return Config() if path is None else read_config(path)
+
+
+def _yaml_message(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    where = f"line {mark.line + 1}: " if mark is not None else ""
+    return f"{where}{getattr(error, 'problem', None) or error}"
+
+
+def _key_message(message: str) -> str:
+    """`Expected `str`, got `int` - at `$.a.b`` as `a.b: expected str, got int`."""
+    text, _, path = message.partition(" - at `")
+    path = path.rstrip("`").removeprefix("$").removeprefix(".")
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text)
+    if unknown:
+        return f"{path}.{unknown[1]}: unknown key".removeprefix(".")
+    text = text.replace("`", "")
+    return f"{path}: {text[:1].lower()}{text[1:]}" if path else text
