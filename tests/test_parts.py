@@ -27,6 +27,7 @@ def run_case(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
 
     def run(part: str, demand: str) -> pytest.RunResult:
         monkeypatch.setenv("VMSONAR_REQUIRE", demand)
+        monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they are slow to import
         pytester.makepyfile(CASE.format(part=part))
         return pytester.runpytest_inprocess("-p", "tests.parts", "-ra", "--strict-markers")
 
@@ -82,3 +83,9 @@ def test_an_empty_path_has_no_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_the_installer_and_the_probes_agree_on_the_cache() -> None:
     script = (Path(__file__).parent.parent / ".ci" / "parts").read_text()
     assert "cache=${XDG_CACHE_HOME:-$HOME/.cache}/vmsonar-tests\n" in script
+
+
+def test_each_part_is_documented() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "development.md").read_text()
+    rows = "".join(line for line in page.splitlines() if line.startswith("| `"))
+    assert [part for part in parts.PROBES if f"`{part}`" not in rows] == []
