@@ -54,7 +54,10 @@ def line_hash(line: bytes) -> str:
 class Ledger:
     """What the lines of a journal amount to."""
 
-    def __init__(self) -> None:
+    def __init__(self, watched: str | None = None) -> None:
+        """A head that was published earlier can be watched for: it must turn up on the way."""
+        self._watched = watched
+        self.met_watched = watched is None or watched == GENESIS
         self.head = GENESIS
         self.lines = 0
         self.current: dict[str, Entry] = {}
@@ -77,6 +80,7 @@ class Ledger:
             self.broken_at = self.broken_at or self.lines + 1
         self.lines += 1
         self.head = line_hash(line)
+        self.met_watched = self.met_watched or self.head == self._watched
         self._apply(entry)
         return True
 
@@ -97,8 +101,8 @@ class Ledger:
         self.gone.add(path)
 
     @classmethod
-    def of(cls, lines: Iterable[bytes]) -> "Ledger":
-        ledger = cls()
+    def of(cls, lines: Iterable[bytes], watched: str | None = None) -> "Ledger":
+        ledger = cls(watched)
         for line in lines:
             ledger.add(line)
         return ledger

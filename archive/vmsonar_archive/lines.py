@@ -12,6 +12,9 @@ from vmsonar_archive.records import KINDS, Sample, Stamp, SysInfo
 MAX_LINE = 64 * 1024 * 1024
 
 _TAIL = len(b',"crc":"01234567"}')
+_STAMP = re.compile(
+    rb'\{"time":"[^"\\]{20,40}","seq":\d{1,19},"run":"[^"\\]*","boot":"[^"\\]*","boottime":\d{1,19}(?=[,}])'
+)
 _CRC = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
 
 encode_row = msgspec.json.Encoder().encode
@@ -71,6 +74,8 @@ def decode_sysinfo(line: bytes) -> SysInfo:
 def decode_stamp(line: bytes) -> Stamp:
     """When and by whom a line was written, whatever kind of record it holds."""
     try:
-        return _decode_stamp(line)
+        # The stamp stands first in every line we write; the rest need not be parsed to read it.
+        head = _STAMP.match(line)
+        return _decode_stamp(head[0] + b"}" if head else line)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise BadLine(str(error)) from None

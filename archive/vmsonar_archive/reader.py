@@ -10,7 +10,7 @@ from vmsonar_archive.findings import Code, Finding
 from vmsonar_archive.frames import Damage, read_frames
 from vmsonar_archive.journal import Entry
 from vmsonar_archive.layout import SAMPLE, SYSINFO, SegmentName
-from vmsonar_archive.lines import BadLine, decode_sample, decode_sysinfo
+from vmsonar_archive.lines import BadLine, decode_sample, decode_stamp, decode_sysinfo
 from vmsonar_archive.records import Sample, SysInfo
 from vmsonar_archive.source import FolderSource, Source
 
@@ -109,7 +109,11 @@ class Archive:
             if not segment.may_hold(since, until):
                 continue
             for line in self.lines(segment):
-                seq = _seq(line)
+                try:
+                    seq = decode_stamp(line).seq
+                except BadLine as error:
+                    self._note(Code.BAD_RECORD, segment.path, str(error))
+                    continue
                 # Segments are in order and so are their lines: what is not larger was read before.
                 if seq > last_seq:
                     last_seq = seq
@@ -134,12 +138,3 @@ def open_archive(path: Path) -> Archive:
     except BaseException:
         source.close()
         raise
-
-
-def _seq(line: bytes) -> int:
-    """The number in a line of ours, without decoding all of it."""
-    start = line.find(b'"seq":') + 6
-    end = start
-    while line[end : end + 1].isdigit():
-        end += 1
-    return int(line[start:end] or b"0")

@@ -7,7 +7,8 @@ writes TARGET, which must not exist, and prints what the journal needs to know. 
 import hashlib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,7 +16,8 @@ import msgspec
 
 from vmsonar_archive import files
 from vmsonar_archive.frames import FrameWriter, read_frames
-from vmsonar_archive.lines import decode_stamp
+from vmsonar_archive.lines import BadLine, decode_stamp
+from vmsonar_archive.records import Stamp
 from vmsonar_archive.segment import Sealed, Tally
 
 # Level 12 gains little more and takes three times as long (docs/benchmarks.md).
@@ -46,8 +48,7 @@ def rewrite(sources: Iterable[BinaryIO], target: Path, path: str, level: int) ->
     output, frames, tally = _Output(target), FrameWriter(level, flush=False), Tally()
     for source in sources:
         for found in read_frames(source):
-            for line in found.lines:
-                stamp = decode_stamp(line)
+            for line, stamp in stamped(found.lines):
                 if tally.last_seq is None or stamp.seq > tally.last_seq:
                     output.write(frames.add(line + b"\n"))
                     tally.add(stamp.time, stamp.seq)
@@ -55,13 +56,19 @@ def rewrite(sources: Iterable[BinaryIO], target: Path, path: str, level: int) ->
     return tally.sealed(path, output.size, output.finish())
 
 
+def stamped(lines: Iterable[bytes]) -> Iterator[tuple[bytes, Stamp]]:
+    """Lines with their stamps; what has none is no record of ours."""
+    for line in lines:
+        with suppress(BadLine):
+            yield line, decode_stamp(line)
+
+
 def examine(source: BinaryIO, path: str) -> tuple[Sealed, bool]:
     """What is in a segment as it lies there, and whether it merely lacks its end."""
     digest, size, tally = hashlib.sha256(), 0, Tally()
     torn = damaged = False
     for found in read_frames(source):
-        for line in found.lines:
-            stamp = decode_stamp(line)
+        for _, stamp in stamped(found.lines):
             tally.add(stamp.time, stamp.seq)
         torn = not found.intact and (found.damage is None or found.damage.torn)
         damaged = damaged or (found.damage is not None and not found.damage.torn)

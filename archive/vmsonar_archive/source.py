@@ -43,14 +43,14 @@ class Source(ABC):
             raise VmsonarError(f"cannot read {self.name}/{layout.ARCHIVE_FILE}: {error.strerror}") from None
         return parse_identity(content, f"{self.name}/{layout.ARCHIVE_FILE}")
 
-    def journal(self) -> tuple[Ledger, bool]:
+    def journal(self, watched: str | None = None) -> tuple[Ledger, bool]:
         """What the journal says, and whether its last line is torn; an archive without one has an empty one."""
         try:
             content = self._read(layout.JOURNAL_FILE, _MAX_JOURNAL)
         except FileNotFoundError:
-            return Ledger(), False
+            return Ledger(watched), False
         *lines, rest = content.split(b"\n")
-        return Ledger.of(lines), bool(rest)
+        return Ledger.of(lines, watched), bool(rest)
 
     def _read(self, path: str, limit: int) -> bytes:
         with self.open(path) as file:
