@@ -24,7 +24,10 @@ class Entry:
 
 
 #: Every command. To add one: its module with a function `command`, and its line here.
-COMMANDS: tuple[Entry, ...] = ()
+COMMANDS: tuple[Entry, ...] = (
+    Entry("verify", "vmsonar.commands.verify", "Is an archive whole and unaltered?"),
+    Entry("recover", "vmsonar.commands.recover", "Save what is readable of a damaged archive."),
+)
 
 
 class LazyCommands(Mapping[str, Any]):

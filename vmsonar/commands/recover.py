@@ -1,0 +1,36 @@
+"""`vmsonar recover`: saves what is readable of a damaged archive."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from vmsonar_archive.errors import Exit
+from vmsonar_archive.recover import recover
+from vmsonar_archive.source import FolderSource
+
+from vmsonar.commands.output import print_json
+
+
+def command(
+    path: Annotated[Path, typer.Argument(help="A damaged archive folder.", show_default=False)],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where the new archive goes; must be empty.", metavar="DIR")
+    ],
+    json: Annotated[bool, typer.Option("--json", help="Print what was saved and what not as JSON.")] = False,
+) -> int:
+    """Writes a new, valid archive with every record that can still be read.
+
+    Example: vmsonar recover /var/lib/vmsonar -o /tmp/saved
+    """
+    source = FolderSource(path)
+    try:
+        result = recover(source, output)
+    finally:
+        source.close()
+    if json:
+        print_json(result)
+        return Exit.OK
+    for finding in result.findings:
+        print(f"lost: {finding.code.value}: {path}/{finding.path}: {finding.detail}")
+    print(f"{result.records} records in {result.files} files saved to {result.target}")
+    return Exit.OK
