@@ -79,5 +79,9 @@ class Collector(ABC):
     def capabilities(self) -> list[Capability]:
         """What could be collected here, what cannot, and what would change that."""
 
+    def describe(self) -> Mapping[str, object]:
+        """Fields of the sysinfo record that this collector knows, such as `cards` or `engines`."""
+        return {}
+
     def close(self) -> None:  # noqa: B027 - most collectors hold nothing
         """Gives back what it holds."""

@@ -17,7 +17,13 @@ class Entry:
 
 #: To add one: its file with a function `make(setup: Setup) -> Collector`, its line here, its test.
 #: `process` comes first: it fills in the tick what the others need to know about processes.
-COLLECTORS: tuple[Entry, ...] = ()
+COLLECTORS: tuple[Entry, ...] = (
+    Entry("node", "vmsonar.collectors.node"),
+    Entry("cpu", "vmsonar.collectors.cpu"),
+    Entry("disk", "vmsonar.collectors.disk"),
+    Entry("net", "vmsonar.collectors.net"),
+    Entry("pressure", "vmsonar.collectors.pressure"),
+)
 
 
 def make_collectors(setup: Setup, entries: tuple[Entry, ...] = COLLECTORS) -> list[Collector]:

@@ -1,0 +1,90 @@
+"""What every collector of the list must be; a new one is checked without a line of its own here."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+from vmsonar_archive.records import KINDS, Capability
+
+from tests.fixtures.hosts import MACHINES
+from vmsonar.collectors.base import Collector, Rows, Tick
+from vmsonar.collectors.registry import COLLECTORS, make, make_collectors
+from vmsonar.collectors.setup import setup_for
+from vmsonar.config import Collectors, Config
+
+TESTS = Path(__file__).parents[1]
+ENTRIES = pytest.mark.parametrize("entry", COLLECTORS, ids=lambda entry: entry.name)
+
+
+def tick(fresh=True):
+    return Tick(time=datetime(2026, 11, 16, tzinfo=UTC), boottime=1, boot="b", fresh=fresh)
+
+
+def test_names_are_unique_and_each_has_its_switch():
+    names = [entry.name for entry in COLLECTORS]
+    assert len(set(names)) == len(names)
+    assert set(names) <= set(Collectors.__struct_fields__)
+
+
+def test_no_kind_is_made_by_two_collectors():
+    made = [kind for collector in make_collectors(setup_for(Config())) for kind in collector.kinds]
+    owned = [kind for kind in made if kind not in ("event", "gap")]
+    assert sorted(owned) == sorted(set(owned))
+
+
+@ENTRIES
+def test_a_collector_is_what_its_entry_says(entry):
+    collector = make(entry, setup_for(Config()))
+    assert isinstance(collector, Collector)
+    assert collector.name == entry.name
+    assert set(collector.kinds) <= set(KINDS)
+    assert collector.time_limit is None or 0 < collector.time_limit <= 10
+    assert collector.describe().keys() <= {"cards", "engines"}
+    collector.close()
+
+
+@ENTRIES
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_collector_works_on_every_fixture_machine(entry, machine, tmp_path):
+    """It answers with valid rows of its own kinds, or says what is missing by an OSError; nothing else."""
+    collector = make(entry, setup_for(Config(), MACHINES[machine](tmp_path)))
+    for fresh in (True, False):
+        try:
+            rows = collector.collect(tick(fresh))
+        except OSError:
+            continue
+        assert isinstance(rows, Rows)
+        assert set(rows.by_kind) <= {*collector.kinds, "event", "gap"}
+        for kind, found in rows.by_kind.items():
+            for row in found:
+                msgspec.json.decode(row, type=KINDS[kind])
+    collector.close()
+    collector.close()
+
+
+@ENTRIES
+@pytest.mark.parametrize("machine", MACHINES)
+def test_capabilities_name_a_reason_for_what_is_missing(entry, machine, tmp_path):
+    collector = make(entry, setup_for(Config(), MACHINES[machine](tmp_path)))
+    found = collector.capabilities()
+    assert found
+    for capability in found:
+        assert isinstance(capability, Capability)
+        assert capability.collector == entry.name
+        assert capability.available or capability.reason
+    collector.close()
+
+
+@ENTRIES
+def test_a_collector_has_a_test(entry):
+    module = entry.module.rpartition(".")[2]
+    texts = [path.read_text() for path in TESTS.rglob("test_*.py") if path != Path(__file__)]
+    assert any(module in text for text in texts)
+
+
+def test_what_is_switched_off_is_not_made(tmp_path):
+    config = Config(collectors=Collectors(cpu="none"))
+    names = [collector.name for collector in make_collectors(setup_for(config))]
+    assert "cpu" not in names
+    assert "node" in names

@@ -1,0 +1,92 @@
+"""Block devices: /proc/diskstats (Documentation/admin-guide/iostats.rst)."""
+
+from pathlib import Path
+
+from vmsonar_archive.lines import encode_row
+from vmsonar_archive.records import Capability, DiskRow
+
+from vmsonar.collectors.base import Collector, Rows, Tick
+from vmsonar.collectors.files import KeptFile, RowCache
+from vmsonar.collectors.readable import readable
+from vmsonar.collectors.setup import Setup
+
+_COLUMNS = (
+    "reads",
+    "reads_merged",
+    "read_sectors",
+    "read_time",
+    "writes",
+    "writes_merged",
+    "write_sectors",
+    "write_time",
+    "in_flight",
+    "busy_time",
+    "queue_time",
+    "discards",
+    "discards_merged",
+    "discard_sectors",
+    "discard_time",
+    "flushes",
+    "flush_time",
+)
+_PLACEHOLDERS = (b"loop", b"ram", b"zram", b"nbd")
+
+
+def parse_disk(line: bytes) -> DiskRow:
+    """One line; the columns that an older kernel lacks stay unknown."""
+    major, minor, name, *counters = line.split()
+    fields = dict(zip(_COLUMNS, map(int, counters), strict=False))
+    return DiskRow(
+        device=name.decode(errors="replace"), device_major=int(major), device_minor=int(minor), **fields
+    )
+
+
+def is_unused_placeholder(line: bytes) -> bool:
+    """Whether it is one of the devices that a kernel sets up in advance, and nothing ever used it."""
+    _, _, name, *counters = line.split()
+    return name.startswith(_PLACEHOLDERS) and not any(map(int, counters))
+
+
+class DiskCollector(Collector):
+    """One row per whole device; partitions are left out, because they would count twice."""
+
+    name = "disk"
+    kinds = ("disk",)
+
+    def __init__(self, setup: Setup) -> None:
+        self._file = KeptFile(setup.host.proc / "diskstats")
+        self._block: Path = setup.host.sys / "block"
+        self._cache = RowCache()
+        self._whole: dict[bytes, bool] = {}
+
+    def collect(self, tick: Tick) -> Rows:
+        rows = Rows()
+        encoded = [self._encoded(line) for line in self._file.read().split(b"\n") if line]
+        rows.extend("disk", [row for row in encoded if row])
+        self._cache.turn()
+        return rows
+
+    def _encoded(self, line: bytes) -> bytes:
+        known = self._cache.get(line)
+        if known is not None:
+            return known
+        if not self._is_whole(line.split(None, 3)[2]) or is_unused_placeholder(line):
+            return self._cache.put(line, b"")
+        return self._cache.put(line, encode_row(parse_disk(line)))
+
+    def _is_whole(self, name: bytes) -> bool:
+        if name not in self._whole:
+            # sysfs writes a slash in a name as an exclamation mark
+            entry = name.decode(errors="replace").replace("/", "!")
+            self._whole[name] = (self._block / entry).exists() or not self._block.is_dir()
+        return self._whole[name]
+
+    def capabilities(self) -> list[Capability]:
+        return [readable(self.name, "block devices", self._file.path)]
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def make(setup: Setup) -> Collector:
+    return DiskCollector(setup)

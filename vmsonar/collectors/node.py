@@ -1,0 +1,145 @@
+"""The machine as a whole: /proc/stat, loadavg, meminfo and vmstat (proc(5))."""
+
+import os
+
+from vmsonar_archive.records import Capability, NodeRow
+
+from vmsonar.collectors.base import Collector, Rows, Tick
+from vmsonar.collectors.files import KeptFile
+from vmsonar.collectors.readable import readable
+from vmsonar.collectors.setup import Setup
+
+#: The columns of a cpu line; older kernels have fewer.
+CPU_COLUMNS = (
+    "user_ticks",
+    "nice_ticks",
+    "system_ticks",
+    "idle_ticks",
+    "iowait_ticks",
+    "irq_ticks",
+    "softirq_ticks",
+    "steal_ticks",
+    "guest_ticks",
+    "guest_nice_ticks",
+)
+_STAT = {
+    b"\nctxt ": "context_switches",
+    b"\nintr ": "interrupts",
+    b"\nprocesses ": "forks",
+    b"\nprocs_blocked ": "tasks_blocked",
+}
+_MEMORY = {
+    b"\nMemTotal:": "memory_total",
+    b"\nMemFree:": "memory_free",
+    b"\nMemAvailable:": "memory_available",
+    b"\nBuffers:": "memory_buffers",
+    b"\nCached:": "memory_cached",
+    b"\nAnonPages:": "memory_anonymous",
+    b"\nShmem:": "memory_shared",
+    b"\nDirty:": "memory_dirty",
+    b"\nWriteback:": "memory_writeback",
+    b"\nSReclaimable:": "memory_slab_reclaimable",
+    b"\nSUnreclaim:": "memory_slab_unreclaimable",
+    b"\nCommitted_AS:": "memory_committed",
+    b"\nSwapTotal:": "swap_total",
+    b"\nSwapFree:": "swap_free",
+}
+_FAULTS = {
+    b"\npswpin ": "pages_swapped_in",
+    b"\npswpout ": "pages_swapped_out",
+    b"\npgfault ": "page_faults",
+    b"\npgmajfault ": "major_page_faults",
+    b"\noom_kill ": "oom_kills",
+}
+
+
+def number_after(content: bytes, key: bytes) -> int | None:
+    """The number that follows a key at the beginning of a line."""
+    start = content.find(key)
+    if start < 0:
+        return None
+    start += len(key)
+    # A counter has at most 20 digits; meminfo pads with blanks in front.
+    return int(content[start : start + 32].split(None, 1)[0])
+
+
+def numbers(content: bytes, wanted: dict[bytes, str], factor: int = 1) -> dict[str, int]:
+    """The wanted numbers that are there, by the names of their fields."""
+    content = b"\n" + content
+    found = {name: number_after(content, key) for key, name in wanted.items()}
+    return {name: number * factor for name, number in found.items() if number is not None}
+
+
+def parse_stat(content: bytes) -> dict[str, int]:
+    """Totals of /proc/stat."""
+    first = content[: content.find(b"\n")].split()
+    fields = dict(zip(CPU_COLUMNS, map(int, first[1:]), strict=False))
+    fields["cpus_online"] = content.count(b"\ncpu")
+    return fields | numbers(content, _STAT)
+
+
+def parse_loadavg(content: bytes) -> dict[str, float | int]:
+    """The three averages and the tasks of /proc/loadavg."""
+    one, five, fifteen, tasks, *_ = content.split()
+    runnable, _, existing = tasks.partition(b"/")
+    return {
+        "load1": float(one),
+        "load5": float(five),
+        "load15": float(fifteen),
+        "tasks_runnable": int(runnable),
+        "tasks_existing": int(existing),
+    }
+
+
+def parse_meminfo(content: bytes) -> dict[str, int]:
+    """Bytes of /proc/meminfo, whose kB are 1024 bytes."""
+    return numbers(content, _MEMORY, 1024)
+
+
+def parse_vmstat(content: bytes) -> dict[str, int]:
+    """Faults, swapping and OOM kills of /proc/vmstat."""
+    return numbers(content, _FAULTS)
+
+
+class NodeCollector(Collector):
+    """One row per sample."""
+
+    name = "node"
+    kinds = ("node",)
+
+    def __init__(self, setup: Setup) -> None:
+        self._stat = setup.proc_stat
+        self._loadavg = KeptFile(setup.host.proc / "loadavg")
+        self._meminfo = KeptFile(setup.host.proc / "meminfo")
+        self._vmstat = KeptFile(setup.host.proc / "vmstat")
+        self._series = setup.ids.node(setup.machine_id)
+        self._ticks_per_second = os.sysconf("SC_CLK_TCK")
+
+    def collect(self, tick: Tick) -> Rows:
+        rows = Rows()
+        fields: dict[str, float | int] = dict(parse_stat(self._stat.read(tick)))
+        fields |= parse_meminfo(self._meminfo.read())
+        for file, parse in ((self._loadavg, parse_loadavg), (self._vmstat, parse_vmstat)):
+            try:
+                fields |= parse(file.read())
+            except FileNotFoundError:
+                continue  # a container's /proc may lack them; capabilities() tells
+        row = NodeRow(series_id=self._series, ticks_per_second=self._ticks_per_second, **fields)  # type: ignore[arg-type]
+        rows.add("node", row)
+        return rows
+
+    def capabilities(self) -> list[Capability]:
+        return [
+            readable(self.name, "CPU time, forks, context switches", self._stat.path),
+            readable(self.name, "load and tasks", self._loadavg.path),
+            readable(self.name, "memory", self._meminfo.path),
+            readable(self.name, "faults, swapping, OOM kills", self._vmstat.path),
+        ]
+
+    def close(self) -> None:
+        for file in (self._stat, self._loadavg, self._meminfo, self._vmstat):
+            file.close()
+
+
+def make(setup: Setup) -> Collector:
+    return NodeCollector(setup)
