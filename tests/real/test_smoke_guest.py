@@ -40,9 +40,11 @@ def test_boot_reboot_and_orderly_power_off(tmp_path: Path) -> None:
         guest.reboot()
         assert boot_id(guest) != first
         assert guest.read("/var/lib/ran") == b"ran\n", "runcmd must not run again on the same instance"
+        assert guest.read("/var/lib/stopped") == b"stopped\n", "by the reboot"
+        guest.run("systemctl", "start", "smoke")
         guest.power_off()
         assert not guest.is_running
-        assert guest.read("/var/lib/stopped") == b"stopped\n"
+        assert guest.read("/var/lib/stopped") == b"stopped\nstopped\n", "and by the power-off"
     assert not (tmp_path / "guest/root/etc").exists(), "unmounted"
 
 
