@@ -1,11 +1,14 @@
 """Segments written anew from segments: torn ones closed, finished ones compressed better, small ones merged.
 
-Run as `python -m vmsonar_archive.rewrite LEVEL TARGET SOURCE…` it is the low-priority child of a writer: it
-writes TARGET, which must not exist, and prints what the journal needs to know. It touches nothing else.
+Run as `python -m vmsonar_archive.rewrite PARENT LEVEL TARGET SOURCE…` it is the low-priority child of the writer
+with process id PARENT: it writes TARGET, which must not exist, and prints what the journal needs to know. It touches
+nothing else, and dies with its parent.
 """
 
+import ctypes
 import hashlib
 import os
+import signal
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -20,8 +23,10 @@ from vmsonar_archive.lines import BadLine, decode_stamp
 from vmsonar_archive.records import Stamp
 from vmsonar_archive.segment import Sealed, Tally
 
-# Level 12 gains little more and takes three times as long (docs/benchmarks.md).
+# See docs/benchmarks.md for what other levels give.
 SEALED_LEVEL = 9
+
+_PR_SET_PDEATHSIG = 1
 
 
 class _Output:
@@ -81,11 +86,19 @@ def examine(source: BinaryIO, path: str) -> tuple[Sealed, bool]:
 
 def main(arguments: list[str]) -> None:
     """The child's entry: see the module's docstring."""
-    level, target, *sources = arguments
+    parent, level, target, *sources = arguments
+    _die_with(int(parent))
     os.nice(19)
     streams = [open(source, "rb") for source in sources]  # noqa: SIM115 - the process ends right after
     sealed = rewrite(streams, Path(target), "", int(level))
     sys.stdout.buffer.write(msgspec.json.encode(sealed))
+
+
+def _die_with(parent: int) -> None:
+    """prctl(2): an orphan would write beside the files of the next writer."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

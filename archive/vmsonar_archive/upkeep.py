@@ -1,5 +1,6 @@
 """What happens to sealed segments later: compressed better, an hour's small ones merged, the oldest dropped."""
 
+import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -76,7 +77,15 @@ class Upkeep:
         paths = [str(self._root / entry.path) for entry in work.sources]
         target = str(self._root / layout.temporary(work.target))
         return subprocess.Popen(
-            [sys.executable, "-m", "vmsonar_archive.rewrite", str(SEALED_LEVEL), target, *paths],
+            [
+                sys.executable,
+                "-m",
+                "vmsonar_archive.rewrite",
+                str(os.getpid()),
+                str(SEALED_LEVEL),
+                target,
+                *paths,
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

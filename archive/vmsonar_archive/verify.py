@@ -84,7 +84,7 @@ def _check_presence(
     for path, entry in ledger.current.items():
         if path not in sizes:
             report.add(Finding.of(Code.MISSING, path, "the journal lists it, but it is not there"))
-        elif sizes[path] != entry.bytes and not _is_pending(source, entry):
+        elif sizes[path] != entry.bytes and _right_version(source, entry) is None:
             detail = f"has {sizes[path]} bytes, the journal says {entry.bytes}"
             report.add(Finding.of(Code.CORRUPT, path, detail))
             present[path] = entry
@@ -114,16 +114,16 @@ def _check_unlisted(
         report.add(Finding.of(Code.UNLISTED, path, detail, Severity.WARNING))
 
 
-def _is_pending(source: Source, entry: Entry) -> bool:
-    """Whether the version that the journal speaks of waits beside the file, about to take its place."""
+def _right_version(source: Source, entry: Entry) -> str | None:
+    """Where the version that the journal speaks of lies: about to take its place, or having just taken it."""
     for path in (layout.temporary(entry.path), entry.path):
         try:
             with source.open(path) as stream:
                 if _sha256(stream.read) == entry.sha256:
-                    return True
+                    return path
         except (OSError, VmsonarError):
             continue
-    return False
+    return None
 
 
 def _sha256(read: Callable[[int], bytes]) -> str:
@@ -156,19 +156,14 @@ def _check_content(
         path, entry = item
         if SegmentName.parse(path) is None:
             return _check_other(source, path, entry, progress)
-        try:
-            with source.open(path) as stream:
-                checked = check_segment(stream, path, entry, deep=deep, progress=progress)
-        except Refused as error:
-            return Checked(path, findings=[Finding.of(Code.REFUSED, path, str(error))])
-        except OSError as error:
-            return Checked(
-                path, findings=[Finding.of(Code.CORRUPT, path, f"cannot be read: {error.strerror}")]
-            )
-        if entry is not None and _only_replaced(checked) and _is_pending(source, entry):
-            checked.findings = [
-                Finding.of(Code.PENDING, path, "is about to be replaced by a better compressed one")
-            ]
+        checked = _check_segment(source, path, path, entry, deep, progress)
+        if entry is None or not any(finding.severity is Severity.ERROR for finding in checked.findings):
+            return checked
+        version = _right_version(source, entry)
+        if version is None:
+            return checked
+        checked = _check_segment(source, version, path, entry, deep, no_progress)
+        checked.find(Code.PENDING, "was just being replaced by the version that the journal speaks of")
         return checked
 
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -179,10 +174,16 @@ def _check_content(
     _summarise(report, results)
 
 
-def _only_replaced(checked: Checked) -> bool:
-    """Whether the content is sound in itself and just not the version that the journal speaks of."""
-    errors = [finding for finding in checked.findings if finding.severity is Severity.ERROR]
-    return len(errors) == 1 and "the journal" in errors[0].detail
+def _check_segment(
+    source: Source, version: str, path: str, entry: Entry | None, deep: bool, progress: Callable[[int], None]
+) -> Checked:
+    try:
+        with source.open(version) as stream:
+            return check_segment(stream, path, entry, deep=deep, progress=progress)
+    except Refused as error:
+        return Checked(path, findings=[Finding.of(Code.REFUSED, path, str(error))])
+    except OSError as error:
+        return Checked(path, findings=[Finding.of(Code.CORRUPT, path, f"cannot be read: {error.strerror}")])
 
 
 def _check_other(source: Source, path: str, entry: Entry | None, progress: Callable[[int], None]) -> Checked:

@@ -1,0 +1,107 @@
+"""SIGKILL at any moment: recording goes on, the archive verifies, and nothing that was durable is lost."""
+
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.archive.making import check, codes, open_writer, read_seqs, record
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+FAULT_POINTS = [
+    "journal.before",
+    "journal.after",
+    "seal.before_sync",
+    "seal.before_journal",
+    "rewrite.before_journal",
+    "rewrite.before_rename",
+    "rewrite.before_unlink",
+    "drop.before_journal",
+    "drop.before_unlink",
+]
+
+
+def run_victim(root: Path, point: str = "none", hits: int = 1, seconds: float = 30.0) -> int:
+    """Lets a writer run until it dies, or kills it after a while; returns the last sample it called durable."""
+    victim = subprocess.Popen(
+        [sys.executable, "-m", "tests.archive.victim", str(root), point, str(hits)],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+    )
+    if point == "none":
+        time.sleep(seconds)
+        victim.kill()
+    try:
+        output, _ = victim.communicate(timeout=60)
+    finally:
+        victim.kill()
+    assert victim.returncode == -9
+    return int((output.split(b"\n")[:-1] or [b"0"])[-1])
+
+
+def goes_on_after(root: Path, durable: int, *, may_drop: bool = False) -> None:
+    report = check(root)
+    assert report.ok, report.findings
+    seqs = read_seqs(root)
+    if not may_drop:
+        assert seqs == list(range(1, len(seqs) + 1))
+    assert not seqs or seqs[-1] >= durable
+    writer = open_writer(root)
+    assert writer.last_seq >= durable
+    assert writer.close()
+    report = check(root)
+    assert report.ok, report.findings
+    assert not codes(report) & {"torn_tail", "unsealed", "pending"}
+    assert read_seqs(root)[: len(seqs)] == seqs
+
+
+def kill_at_random(root: Path, times: int, seed: int) -> None:
+    rng = random.Random(seed)
+    durable = 0
+    for _ in range(times):
+        durable = max(durable, run_victim(root, seconds=0.25 + rng.random() * 0.4))
+        goes_on_after(root, durable)
+    assert durable > times
+
+
+def test_killed_at_random_moments(tmp_path):
+    kill_at_random(tmp_path / "a", times=25, seed=1)
+
+
+@pytest.mark.chaos
+def test_killed_at_many_random_moments(tmp_path):
+    kill_at_random(tmp_path / "a", times=500, seed=2)
+
+
+@pytest.mark.parametrize("point", FAULT_POINTS)
+def test_killed_at_a_fault_point(tmp_path, point):
+    root = tmp_path / "a"
+    for hits in (1, 2):
+        durable = run_victim(root, point, hits)
+        goes_on_after(root, durable, may_drop=point.startswith("drop"))
+
+
+@pytest.mark.parametrize("point", ["repair.before_journal", "repair.before_rename"])
+def test_killed_while_repairing(tmp_path, point):
+    """A copy of a live archive is what a power cut leaves; the next start is killed while it seals that."""
+    writer = open_writer(tmp_path / "live")
+    record(writer, 50)
+    shutil.copytree(tmp_path / "live", tmp_path / "a")
+    writer.close()
+    run_victim(tmp_path / "a", point, 1)
+    goes_on_after(tmp_path / "a", durable=50)
+
+
+def test_a_torn_journal_line_is_cut_off(tmp_path):
+    root = tmp_path / "a"
+    durable = run_victim(root, "seal.before_journal", 3)
+    journal = root / "journal.jsonl"
+    content = journal.read_bytes()
+    for length in range(len(content) - 150, len(content)):
+        journal.write_bytes(content[:length])
+        assert check(root).ok, length
+    goes_on_after(root, durable)
