@@ -23,6 +23,7 @@ COLLECTORS: tuple[Entry, ...] = (
     Entry("disk", "vmsonar.collectors.disk"),
     Entry("net", "vmsonar.collectors.net"),
     Entry("pressure", "vmsonar.collectors.pressure"),
+    Entry("gpu", "vmsonar.collectors.gpu"),
 )
 
 
