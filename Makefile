@@ -42,6 +42,7 @@ chaos: venv ## The long forms of the fault tests
 docs: venv ## Generate docs/format.md, the JSON Schema and docs/configuration.md
 	$(BIN)/python -m vmsonar_archive.reference docs
 	$(BIN)/python -m vmsonar.config_reference docs
+	$(BIN)/python -m vmsonar_inspect.reference docs
 
 clean: ## Remove what make made
 	rm -rf $(VENV) dist build demo-archive demo-*.tar demo-*.html

@@ -1,0 +1,73 @@
+-- Every container over its recorded life.
+WITH rolled AS (
+    SELECT
+        archive, container_id,
+        MIN(time) AS first_time,
+        MAX(time) AS last_time,
+        COUNT(*) AS samples,
+        SUM(interval_seconds) AS recorded_seconds,
+        SUM(cpu_seconds) AS cpu_seconds,
+        SUM(cpu_user_cores * interval_seconds) AS cpu_user_seconds,
+        SUM(cpu_system_cores * interval_seconds) AS cpu_system_seconds,
+        SUM(cpu_seconds) / SUM(CASE WHEN cpu_seconds IS NOT NULL THEN interval_seconds END) AS cores_mean,
+        percentile_cont(0.5) WITHIN GROUP (ORDER BY cpu_cores) AS cores_median,
+        percentile_cont(0.95) WITHIN GROUP (ORDER BY cpu_cores) AS cores_p95,
+        MAX(cpu_cores) AS cores_peak,
+        MAX(cpu_limit_cores) AS cpu_limit_cores,
+        SUM(throttled_seconds) AS throttled_seconds,
+        CAST(percentile_cont(0.5) WITHIN GROUP (ORDER BY COALESCE(memory_working, memory_used)) AS BIGINT) AS memory_median,
+        CAST(percentile_cont(0.95) WITHIN GROUP (ORDER BY COALESCE(memory_working, memory_used)) AS BIGINT) AS memory_p95,
+        MAX(COALESCE(memory_working, memory_used)) AS memory_peak,
+        MAX(memory_limit) AS memory_limit,
+        MAX(processes) AS processes_peak,
+        SUM(oom_kills) AS oom_kills,
+        SUM(read_bytes) AS read_bytes,
+        SUM(write_bytes) AS write_bytes,
+        SUM(received_bytes) AS received_bytes,
+        SUM(sent_bytes) AS sent_bytes,
+        BOOL_OR(network_shared) AS network_shared
+    FROM container_rates
+    GROUP BY archive, container_id
+)
+
+SELECT
+    r.archive, -- archive that holds the records
+    n.series_id, -- series of the container
+    r.container_id, -- 64 hexadecimal digits
+    n.engine, -- docker, podman, containerd, crio or unknown
+    n.name, -- name given by the engine
+    n.image, -- image as it was asked for
+    n.command, -- command line
+    n.user_name, -- owner
+    n.user_source, -- what the owner was inferred from
+    n.compose_project, -- label com.docker.compose.project
+    n.compose_service, -- label com.docker.compose.service
+    n.created, -- creation, as the engine says
+    n.started, -- last start, as the engine says
+    n.restart_count, -- restarts by the engine
+    r.first_time, -- first sample that shows it
+    r.last_time, -- last sample that shows it
+    r.samples, -- samples that show it
+    r.recorded_seconds, -- seconds covered by intervals
+    r.cpu_seconds, -- seconds of CPU time while recorded
+    r.cpu_user_seconds, -- of these in user mode
+    r.cpu_system_seconds, -- of these in the kernel
+    r.cores_mean, -- cores in use, mean over the recorded time
+    r.cores_median, -- cores in use, median of the intervals
+    r.cores_p95, -- cores in use, 95th percentile
+    r.cores_peak, -- cores in use, busiest interval
+    r.cpu_limit_cores, -- cores it may use; null without a quota
+    r.throttled_seconds, -- seconds throttled
+    r.memory_median, -- bytes without cache that can be dropped at once, median
+    r.memory_p95, -- bytes, 95th percentile
+    r.memory_peak, -- bytes, highest sample
+    r.memory_limit, -- bytes it may use; null without a limit
+    r.processes_peak, -- most tasks at once
+    r.oom_kills, -- processes killed for want of memory
+    r.read_bytes, -- bytes read from block devices
+    r.write_bytes, -- bytes written
+    r.received_bytes, -- bytes received
+    r.sent_bytes, -- bytes sent
+    r.network_shared -- the network is the host's or another container's: do not add up
+FROM rolled AS r
+LEFT JOIN latest_container_info AS n ON r.archive = n.archive AND r.container_id = n.container_id

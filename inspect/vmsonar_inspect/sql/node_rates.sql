@@ -1,0 +1,105 @@
+-- The machine between two samples: CPU, memory, disks, network, pressure.
+WITH stepped AS (
+    SELECT
+        node.*,
+        (boottime - LAG(boottime) OVER w) / 1e9 AS seconds,
+        user_ticks + nice_ticks - LAG(user_ticks + nice_ticks) OVER w AS user_step,
+        system_ticks + irq_ticks + softirq_ticks
+        - LAG(system_ticks + irq_ticks + softirq_ticks) OVER w AS system_step,
+        idle_ticks - LAG(idle_ticks) OVER w AS idle_step,
+        iowait_ticks - LAG(iowait_ticks) OVER w AS iowait_step,
+        steal_ticks - LAG(steal_ticks) OVER w AS steal_step,
+        context_switches - LAG(context_switches) OVER w AS switches_step,
+        forks - LAG(forks) OVER w AS forks_step,
+        major_page_faults - LAG(major_page_faults) OVER w AS faults_step,
+        pages_swapped_in - LAG(pages_swapped_in) OVER w AS swapped_in_step,
+        pages_swapped_out - LAG(pages_swapped_out) OVER w AS swapped_out_step,
+        oom_kills - LAG(oom_kills) OVER w AS oom_step
+    FROM node
+    WINDOW w AS (PARTITION BY archive, boot ORDER BY boottime)
+),
+
+-- Devices made of other devices would count twice.
+disks AS (
+    SELECT
+        archive, run, boot, seq,
+        SUM(read_bytes_per_second) AS disk_read,
+        SUM(write_bytes_per_second) AS disk_write,
+        SUM(reads_per_second + writes_per_second) AS disk_operations,
+        MAX(busy_share) AS disk_busy
+    FROM disk_rates
+    WHERE
+        device NOT LIKE 'dm-%' AND device NOT LIKE 'md%' AND device NOT LIKE 'loop%'
+        AND device NOT LIKE 'zram%' AND device NOT LIKE 'drbd%'
+    GROUP BY archive, run, boot, seq
+),
+
+-- What stays on the machine, and bridges over what leaves it, would count twice.
+nets AS (
+    SELECT
+        archive, run, boot, seq,
+        SUM(received_bytes_per_second) AS net_received,
+        SUM(sent_bytes_per_second) AS net_sent
+    FROM net_rates
+    WHERE
+        interface <> 'lo' AND interface NOT LIKE 'veth%' AND interface NOT LIKE 'docker%'
+        AND interface NOT LIKE 'br-%' AND interface NOT LIKE 'virbr%' AND interface NOT LIKE 'cni%'
+        AND interface NOT LIKE 'podman%' AND interface NOT LIKE 'cali%' AND interface NOT LIKE 'flannel%'
+        AND interface NOT LIKE 'bond%' AND interface NOT LIKE 'tun%' AND interface NOT LIKE 'tap%'
+    GROUP BY archive, run, boot, seq
+),
+
+pressures AS (
+    SELECT
+        archive, run, boot, seq,
+        MAX(CASE WHEN resource = 'cpu' THEN some_share END) AS cpu_some,
+        MAX(CASE WHEN resource = 'memory' THEN some_share END) AS memory_some,
+        MAX(CASE WHEN resource = 'memory' THEN full_share END) AS memory_full,
+        MAX(CASE WHEN resource = 'io' THEN some_share END) AS io_some,
+        MAX(CASE WHEN resource = 'io' THEN full_share END) AS io_full
+    FROM pressure_rates
+    GROUP BY archive, run, boot, seq
+)
+
+SELECT
+    s.archive, -- archive that holds the record
+    s.run, -- start of the daemon that recorded it
+    s.boot, -- boot id of the kernel
+    s.seq, -- number of the sample
+    s.time, -- wall clock of the sample
+    s.boottime, -- nanoseconds since boot
+    s.seconds AS interval_seconds, -- seconds since the row before; null for the first of a boot, as are all rates
+    s.cpus_online AS cpus, -- logical CPUs
+    CASE WHEN user_step >= 0 AND system_step >= 0 THEN (user_step + system_step) / t.ticks_per_second / seconds END AS cpu_busy_cores, -- cores: user and kernel
+    CASE WHEN user_step >= 0 THEN user_step / t.ticks_per_second / seconds END AS cpu_user_cores, -- cores: user mode, nice included
+    CASE WHEN system_step >= 0 THEN system_step / t.ticks_per_second / seconds END AS cpu_system_cores, -- cores: kernel, interrupts included
+    CASE WHEN iowait_step >= 0 THEN iowait_step / t.ticks_per_second / seconds END AS cpu_iowait_cores, -- cores: idle while I/O was outstanding
+    CASE WHEN steal_step >= 0 THEN steal_step / t.ticks_per_second / seconds END AS cpu_steal_cores, -- cores: taken by the hypervisor
+    CASE WHEN idle_step >= 0 THEN idle_step / t.ticks_per_second / seconds END AS cpu_idle_cores, -- cores: idle
+    s.load1, -- load average over 1 minute
+    s.memory_total, -- bytes of usable memory
+    s.memory_total - s.memory_available AS memory_used, -- bytes that are not available
+    s.memory_available, -- bytes available without swapping
+    s.swap_total - s.swap_free AS swap_used, -- bytes in swap
+    CASE WHEN swapped_in_step >= 0 THEN swapped_in_step / seconds END AS pages_swapped_in_per_second, -- pages per second
+    CASE WHEN swapped_out_step >= 0 THEN swapped_out_step / seconds END AS pages_swapped_out_per_second, -- pages per second
+    CASE WHEN faults_step >= 0 THEN faults_step / seconds END AS major_faults_per_second, -- faults with I/O per second
+    CASE WHEN switches_step >= 0 THEN switches_step / seconds END AS context_switches_per_second, -- per second
+    CASE WHEN forks_step >= 0 THEN forks_step / seconds END AS forks_per_second, -- per second
+    CASE WHEN oom_step >= 0 THEN oom_step END AS oom_kills, -- processes killed for want of memory since the row before
+    d.disk_read AS disk_read_bytes_per_second, -- bytes per second, all disks
+    d.disk_write AS disk_write_bytes_per_second, -- bytes per second, all disks
+    d.disk_operations AS disk_operations_per_second, -- reads and writes per second, all disks
+    d.disk_busy AS disk_busy_share, -- share of time the busiest disk was busy
+    n.net_received AS net_received_bytes_per_second, -- bytes per second, all outward interfaces
+    n.net_sent AS net_sent_bytes_per_second, -- bytes per second, all outward interfaces
+    p.cpu_some AS cpu_some_share, -- share of time in which some task waited for a CPU
+    p.memory_some AS memory_some_share, -- share of time in which some task waited for memory
+    p.memory_full AS memory_full_share, -- share of time in which all tasks waited for memory
+    p.io_some AS io_some_share, -- share of time in which some task waited for I/O
+    p.io_full AS io_full_share -- share of time in which all tasks waited for I/O
+FROM stepped AS s
+JOIN tick_lengths AS t ON s.archive = t.archive AND s.boot = t.boot
+LEFT JOIN disks AS d ON s.archive = d.archive AND s.run = d.run AND s.boot = d.boot AND s.seq = d.seq
+LEFT JOIN nets AS n ON s.archive = n.archive AND s.run = n.run AND s.boot = n.boot AND s.seq = n.seq
+LEFT JOIN pressures AS p ON s.archive = p.archive AND s.run = p.run AND s.boot = p.boot AND s.seq = p.seq
