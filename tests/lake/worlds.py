@@ -169,8 +169,16 @@ class Machine:
             return
         assert self.writer is not None
         age = self.uptime - self.container_start
-        rows["container"].append(ContainerRow(container_id=CONTAINER, cpu_time=round(age * self.container_cores * 1e9),
-                                              memory_used=2**28, memory_limit=2**29, read_bytes=round(age * 1000)))  # fmt: skip
+        cpu_time = round(age * self.container_cores * 1e9)
+        rows["container"].append(
+            ContainerRow(
+                container_id=CONTAINER,
+                cpu_time=cpu_time,
+                memory_used=2**28,
+                memory_limit=2**29,
+                read_bytes=round(age * 1000),
+            )
+        )
         if fresh or age <= 10:
             started = self.booted + timedelta(seconds=self.container_start + self.clock_offset)
             rows["container_info"].append(ContainerInfoRow(series_id=self.writer.ids.container(CONTAINER),
