@@ -18,6 +18,7 @@ class Entry:
 #: To add one: its file with a function `make(setup: Setup) -> Collector`, its line here, its test.
 #: `process` comes first: it fills in the tick what the others need to know about processes.
 COLLECTORS: tuple[Entry, ...] = (
+    Entry("process", "vmsonar.collectors.process"),
     Entry("node", "vmsonar.collectors.node"),
     Entry("cpu", "vmsonar.collectors.cpu"),
     Entry("disk", "vmsonar.collectors.disk"),

@@ -1,0 +1,248 @@
+"""Processes and jobs: who runs, what they use, and what became of those who ended."""
+
+import os
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from vmsonar_archive.ids import SeriesIds
+from vmsonar_archive.records import Capability
+
+from vmsonar.collectors.base import Collector, ProcessFacts, Rows, Tick
+from vmsonar.collectors.job import encode_job_info
+from vmsonar.collectors.job_accounting import Accounting
+from vmsonar.collectors.job_restore import Last, read_last, restore_jobs, take_over
+from vmsonar.collectors.job_table import JobTable, oldest
+from vmsonar.collectors.process_command import policy
+from vmsonar.collectors.process_entry import Process
+from vmsonar.collectors.process_files import ProcessFiles, raise_descriptor_limit
+from vmsonar.collectors.process_identity import Identities, encode_info
+from vmsonar.collectors.process_stat import ignores_children
+from vmsonar.collectors.process_table import PATIENCE, ProcessTable, has_own_clocks
+from vmsonar.collectors.process_users import Users
+from vmsonar.collectors.process_view import process_capabilities, process_gaps
+from vmsonar.collectors.setup import Setup
+from vmsonar.config import Filters
+from vmsonar.filters import ProcessFilter
+from vmsonar.host import Host
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSettings:
+    """What the configuration says about processes."""
+
+    command_line: str = "program"
+    filters: Filters = field(default_factory=Filters)
+    with_jobs: bool = True
+    #: How many descriptors processes may take; None for all that the system allows.
+    descriptors: int | None = None
+
+
+class ProcessCollector(Collector):
+    """Reads every process and keeps the books of jobs."""
+
+    name = "process"
+    kinds = ("process", "process_info", "job", "job_info", "event", "gap")
+
+    def __init__(
+        self, host: Host, ids: SeriesIds, settings: ProcessSettings | None = None, last: Last | None = None
+    ) -> None:
+        self._settings = settings = settings or ProcessSettings()
+        self._ids = ids
+        self._filter = ProcessFilter(settings.filters)
+        self._hertz = os.sysconf("SC_CLK_TCK")
+        budget = settings.descriptors if settings.descriptors is not None else raise_descriptor_limit()
+        self.files = ProcessFiles(str(host.proc), budget)
+        self.table = ProcessTable(
+            self.files,
+            has_own_clocks(str(host.proc)),
+            self._filter.kernel_threads,
+            os.sysconf("SC_PAGE_SIZE"),
+        )
+        self._users = Users(host.etc / "passwd", ask_system=host.is_this_machine)
+        self._identities = Identities(self.files, self._users, policy(settings.command_line))
+        self.jobs = JobTable(ids)
+        self._accounting = Accounting(
+            self.table.by_pid, self.table.children, self.table.is_alive, self.table.look, self._is_deaf
+        )
+        self._facts: dict[int, ProcessFacts] = {}
+        self._containers: dict[str, list[int]] = {}
+        self._last = last
+        self._remembered: dict[tuple[int, int], Process] = {}
+        self._previous = 0
+        self._users_due = 0
+        self._new_infos: list[bytes] = []
+        self._new_job_infos: list[bytes] = []
+
+    def collect(self, tick: Tick) -> Rows:
+        """The rows of every process and job."""
+        now = tick.boottime
+        if now >= self._users_due:
+            self._users.refresh()
+            self._users_due = now + PATIENCE
+        first = self._previous == 0
+        if first and self._last is not None:
+            self._restore(self._last, tick.boot)
+        vanished, new = self.table.changes(now)
+        self.table.wake_orphans(vanished)
+        for process in oldest(new):
+            self._welcome(process, tick)
+        vanished |= self._not_found_again()
+        looked = self._look_at_changed(tick)
+        for process in looked:
+            self._place(process, tick)
+        if self._settings.with_jobs:
+            vanished = self._accounting.settle(new + looked, vanished)
+        for process in vanished:
+            self._part(process)
+        if first:
+            self._complete_restored(tick)
+        self._previous = now
+        return self._rows(tick, first)
+
+    def _restore(self, last: Last, boot: str) -> None:
+        self._last = None
+        if last.sample.boot == boot:
+            self._remembered = restore_jobs(self.jobs, last)
+
+    def _not_found_again(self) -> set[Process]:
+        """The processes that ended between two runs of the daemon."""
+        ended = set(self._remembered.values())
+        self._remembered = {}
+        for process in ended:
+            self.table.by_pid.setdefault(process.pid, process)
+        return ended
+
+    def _welcome(self, process: Process, tick: Tick) -> None:
+        earlier = self._remembered.pop((process.pid, process.start), None)
+        if earlier is not None:
+            take_over(process, earlier)
+        elif process.start * 10**9 // self._hertz < self._previous or not self._previous:
+            # It lived before we looked: whose children it waited for until now is unknown.
+            process.counted_reaped = process.reaped
+        if process.is_forked_copy:
+            parent = self.table.by_pid.get(process.ppid)
+            process.inherited = min(process.anonymous, parent.anonymous) if parent else process.anonymous
+        self._identify(process, tick)
+        self._place(process, tick)
+
+    def _look_at_changed(self, tick: Tick) -> list[Process]:
+        ran, due = self.table.ran(tick.boottime)
+        looked = []
+        look = self.table.look
+        for process in ran:
+            comm = process.comm
+            if look(process):
+                looked.append(process)
+                if process.looks == 2 or process.comm is not comm or process.due <= tick.boottime:
+                    self._identify(process, tick)
+        for process in due:
+            if look(process, ran=False):
+                looked.append(process)
+                process.due = tick.boottime + PATIENCE
+                if (
+                    process.identity is None
+                    or self._identities.belongs(process) is not process.identity.membership
+                ):
+                    self._identify(process, tick)
+        return looked
+
+    def _identify(self, process: Process, tick: Tick) -> None:
+        """Reads who it is, and makes an info row if that is new."""
+        if process.identity is not None:
+            process.due = tick.boottime + PATIENCE
+        identity = self._identities.read(process)
+        if identity == process.identity:
+            return
+        self._keep_facts(process, identity.user_id, identity.membership.container_id)
+        process.identity = identity
+        process.kept = self._filter.keeps(identity)
+        series_id = self._ids.process(tick.boot, process.pid, process.start)
+        process.info = encode_info(process, identity, series_id, self._wall(tick, process.start))
+        if process.kept:
+            self._new_infos.append(process.info)
+
+    def _keep_facts(self, process: Process, uid: int | None, container_id: str | None) -> None:
+        facts = self._facts.get(process.pid)
+        if facts is not None:
+            self._leave_container(facts)
+        self._facts[process.pid] = process.facts = ProcessFacts(
+            process.pid, process.start, process.ppid, process.pgid, uid, container_id
+        )
+        if container_id is not None:
+            self._containers.setdefault(container_id, []).append(process.pid)
+
+    def _leave_container(self, facts: ProcessFacts) -> None:
+        if facts.container_id is None:
+            return
+        members = self._containers[facts.container_id]
+        members.remove(facts.pid)
+        if not members:
+            del self._containers[facts.container_id]
+
+    def _place(self, process: Process, tick: Tick) -> None:
+        facts = process.facts
+        assert facts is not None
+        facts.ppid, facts.pgid = process.ppid, process.pgid
+        if not self._settings.with_jobs:
+            return
+        job = self.jobs.place(process, tick.boot)
+        if process.moved is None and process.job is not None:
+            process.job.is_partial_io = True
+        if job is not None:
+            started = self._wall(tick, job.start)
+            job.info = encode_job_info(job, process, started, tick.time)
+            if job.is_shown:
+                self._new_job_infos.append(job.info)
+
+    def _complete_restored(self, tick: Tick) -> None:
+        """Ends the restored jobs that have nobody left, and describes those whose description is lost."""
+        self.jobs.end_empty()
+        for job in self.jobs.shown():
+            if not job.info and job.members:
+                job.info = encode_job_info(job, oldest(job.members)[0], self._wall(tick, job.start), None)
+
+    def _part(self, process: Process) -> None:
+        self.jobs.leave(process)
+        self.table.remove(process)
+        if process.facts is not None and self._facts.get(process.pid) is process.facts:
+            self._leave_container(process.facts)
+            del self._facts[process.pid]
+
+    def _is_deaf(self, process: Process) -> bool:
+        status = self.files.status(process)
+        return status is not None and ignores_children(status)
+
+    def _rows(self, tick: Tick, first: bool) -> Rows:
+        rows = Rows()
+        kept = [process for process in self.table.by_name.values() if process.kept]
+        rows.extend("process", [process.row for process in kept])
+        rows.extend("process_info", [process.info for process in kept] if tick.fresh else self._new_infos)
+        jobs = self.jobs.shown()
+        rows.extend("job", [job.encode() for job in jobs])
+        rows.extend("job_info", [job.info for job in jobs] if tick.fresh else self._new_job_infos)
+        rows.extend("event", [job.encode_end() for job in self.jobs.take_ended()])
+        self._new_infos, self._new_job_infos = [], []
+        if first:
+            for reason, detail in process_gaps(self.table):
+                rows.gap(self.name, reason, detail)
+        tick.processes = self._facts
+        tick.containers = self._containers
+        return rows
+
+    def _wall(self, tick: Tick, ticks: int) -> datetime:
+        since_boot = timedelta(microseconds=ticks * 1_000_000 // self._hertz)
+        return tick.time - timedelta(microseconds=tick.boottime // 1000) + since_boot
+
+    def capabilities(self) -> list[Capability]:
+        return process_capabilities(self.name, self.table)
+
+    def close(self) -> None:
+        self.table.close()
+
+
+def make(setup: Setup) -> ProcessCollector:
+    """For the list of collectors."""
+    config = setup.config
+    settings = ProcessSettings(config.command_line, config.filters, config.collectors.job != "none")
+    last = read_last(setup.archive) if setup.archive is not None else None
+    return ProcessCollector(setup.host, setup.ids, settings, last)

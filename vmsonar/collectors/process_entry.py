@@ -1,0 +1,120 @@
+"""What is remembered of one live process between two samples."""
+
+from typing import TYPE_CHECKING
+
+from vmsonar.collectors.base import ProcessFacts
+from vmsonar.collectors.process_stat import PF_FORKNOEXEC, PF_KTHREAD
+
+if TYPE_CHECKING:
+    from vmsonar.collectors.job import Job
+    from vmsonar.collectors.process_identity import Identity
+
+#: User ticks, kernel ticks, major faults.
+Usage = tuple[int, int, int]
+#: Bytes fetched from storage, bytes sent to storage.
+Moved = tuple[int, int]
+
+NOT_OPEN = -1
+DENIED = -2
+
+
+class Process:
+    """One process. Plain attributes: the sampling loop touches them a million times an hour."""
+
+    __slots__ = (
+        "cgroup_fd",
+        "cgroup_text",
+        "clock",
+        "comm",
+        "counted",
+        "counted_moved",
+        "counted_reaped",
+        "cpu_ns",
+        "due",
+        "facts",
+        "fields",
+        "flags",
+        "folder_fd",
+        "identity",
+        "info",
+        "inherited",
+        "io_fd",
+        "io_text",
+        "job",
+        "kept",
+        "looks",
+        "minor",
+        "moved",
+        "name",
+        "pace",
+        "paced",
+        "pgid",
+        "pid",
+        "ppid",
+        "pss_at",
+        "pss_private",
+        "reaped",
+        "resident",
+        "row",
+        "schedstat_fd",
+        "session",
+        "shared",
+        "start",
+        "stat_fd",
+        "stat_text",
+        "statm_fd",
+        "terminal",
+        "threads",
+        "used",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.pid = int(name)
+        #: The clock of the whole process, all threads (clock_getcpuclockid(3)).
+        self.clock = ~self.pid << 3 | 2
+        self.cpu_ns: int | bytes = -1
+        self.due = 0
+        self.looks = 0
+        self.stat_fd = self.statm_fd = self.io_fd = self.cgroup_fd = self.schedstat_fd = NOT_OPEN
+        self.folder_fd = NOT_OPEN
+        self.stat_text = self.io_text = self.cgroup_text = b""
+        self.comm = b""
+        self.fields: list[bytes] = []
+        self.start = -1
+        self.ppid = self.pgid = self.session = self.terminal = self.flags = 0
+        self.threads = self.minor = self.resident = 0
+        self.shared: int | None = None
+        self.used: Usage = (0, 0, 0)
+        self.reaped: Usage = (0, 0, 0)
+        self.moved: Moved | None = None
+        #: What of the three above is in the totals of jobs.
+        self.counted: Usage = (0, 0, 0)
+        self.counted_reaped: Usage = (0, 0, 0)
+        self.counted_moved: Moved | None = None
+        #: Ticks it used before its last look that found any, and the number of that sample.
+        self.pace = self.paced = 0
+        #: Memory a fork shared with its parent when it was first seen, and what Pss said later.
+        self.inherited = 0
+        self.pss_private: int | None = None
+        self.pss_at = 0
+        self.row = b""
+        self.info = b""
+        self.kept = True
+        self.identity: Identity | None = None
+        self.facts: ProcessFacts | None = None
+        self.job: Job | None = None
+
+    @property
+    def anonymous(self) -> int:
+        """Resident bytes that are neither file nor shared memory."""
+        return max(0, self.resident - (self.shared or 0))
+
+    @property
+    def is_kernel_thread(self) -> bool:
+        return bool(self.flags & PF_KTHREAD)
+
+    @property
+    def is_forked_copy(self) -> bool:
+        """It was forked and never called exec: it shares its parent's pages until it writes."""
+        return bool(self.flags & PF_FORKNOEXEC)

@@ -1,0 +1,63 @@
+"""Parses what stands below /proc/PID (proc_pid_stat(5), proc_pid_statm(5), proc_pid_io(5), proc_pid_status(5))."""
+
+import re
+from typing import NamedTuple
+
+#: Flags of include/linux/sched.h.
+PF_FORKNOEXEC = 0x00000040
+PF_KTHREAD = 0x00200000
+
+# Indices into the fields after the name; `state` is the third column of the man page.
+STATE, PPID, PGRP, SESSION, TERMINAL = 0, 1, 2, 3, 4
+FLAGS, MINOR, MAJOR, CHILD_MAJOR = 6, 7, 9, 10
+USER, SYSTEM, CHILD_USER, CHILD_SYSTEM = 11, 12, 13, 14
+THREADS, START, VIRTUAL, RESIDENT = 17, 19, 20, 21
+
+_WANTED = RESIDENT + 1
+_SIGCHLD_BIT = 1 << 16
+_IGNORED = re.compile(rb"^SigIgn:\s*([0-9a-f]+)$", re.MULTILINE)
+_IO = re.compile(
+    rb"rchar: (\d+)\nwchar: (\d+)\nsyscr: \d+\nsyscw: \d+\n"
+    rb"read_bytes: (\d+)\nwrite_bytes: (\d+)\ncancelled_write_bytes: (\d+)\n"
+)
+
+
+class Io(NamedTuple):
+    """The counters of /proc/PID/io, as text; those of children that were waited for are in them."""
+
+    read_chars: bytes
+    write_chars: bytes
+    read_bytes: bytes
+    write_bytes: bytes
+    cancelled_bytes: bytes
+
+
+def split_stat(line: bytes) -> tuple[bytes, list[bytes]]:
+    """The name and the fields after it; a name may hold blanks, parentheses and line feeds."""
+    close = line.rindex(b")")
+    fields = line[close + 2 :].split(b" ", _WANTED)
+    if len(fields) < _WANTED:
+        raise ValueError("stat ends early")
+    return line[line.index(b"(") + 1 : close], fields
+
+
+def start_ticks(line: bytes) -> int:
+    """When the process of this line started."""
+    return int(split_stat(line)[1][START])
+
+
+def shared_pages(line: bytes) -> int:
+    """Resident pages of files and shared memory; the third column of statm."""
+    return int(line.split(b" ", 3)[2])
+
+
+def parse_io(text: bytes) -> Io | None:
+    """The counters, or None where the kernel keeps none."""
+    match = _IO.match(text)
+    return Io(*match.groups()) if match else None
+
+
+def ignores_children(status: bytes) -> bool:
+    """Whether SIGCHLD is ignored: then nobody is told what a child used (wait(2))."""
+    match = _IGNORED.search(status)
+    return match is not None and bool(int(match[1], 16) & _SIGCHLD_BIT)
