@@ -25,8 +25,9 @@ class Entry:
 
 #: Every command. To add one: its module with a function `command`, and its line here.
 COMMANDS: tuple[Entry, ...] = (
-    Entry("verify", "vmsonar.commands.verify", "Is an archive whole and unaltered?"),
-    Entry("recover", "vmsonar.commands.recover", "Save what is readable of a damaged archive."),
+    Entry("bundle", "vmsonar.commands.bundle", "Make one transportable file of an archive."),
+    Entry("verify", "vmsonar.commands.verify", "Is an archive or bundle whole and unaltered?"),
+    Entry("recover", "vmsonar.commands.recover", "Save what is readable of a damaged archive or bundle."),
 )
 
 

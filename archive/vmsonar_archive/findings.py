@@ -31,9 +31,27 @@ class Code(StrEnum):
     BAD_RECORD = "bad_record"
     REPEATED = "repeated"
     PENDING = "pending"
+    NOT_CANONICAL = "not_canonical"
+    NOT_A_BUNDLE = "not_a_bundle"
+    PARTIAL = "partial"
+    SIGNED = "signed"
+    UNSIGNED = "unsigned"
+    BAD_SIGNATURE = "bad_signature"
+    UNTRUSTED_SIGNER = "untrusted_signer"
+    UNCHECKED_SIGNATURE = "unchecked_signature"
 
 
-_NOTES = {Code.TORN_TAIL, Code.UNSEALED, Code.SAMPLING_GAP, Code.DROPPED, Code.REPEATED, Code.PENDING}
+_NOTES = {
+    Code.TORN_TAIL,
+    Code.UNSEALED,
+    Code.SAMPLING_GAP,
+    Code.DROPPED,
+    Code.REPEATED,
+    Code.PENDING,
+    Code.PARTIAL,
+    Code.SIGNED,
+    Code.UNCHECKED_SIGNATURE,
+}
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):

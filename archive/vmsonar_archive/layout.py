@@ -8,6 +8,8 @@ ARCHIVE_FILE = "archive.json"
 NAMESPACE_FILE = "namespace"
 JOURNAL_FILE = "journal.jsonl"
 LOCK_FILE = "writer.lock"
+#: What uploads have been acknowledged; stays on the node.
+UPLOADS_FILE = "uploads.json"
 EARLIER_FOLDER = "earlier"
 
 FOLDER_MODE = 0o750

@@ -11,8 +11,9 @@ from vmsonar_archive.frames import Damage, read_frames
 from vmsonar_archive.journal import Entry
 from vmsonar_archive.layout import SAMPLE, SYSINFO, SegmentName
 from vmsonar_archive.lines import BadLine, decode_sample, decode_stamp, decode_sysinfo
+from vmsonar_archive.opening import open_source
 from vmsonar_archive.records import Sample, SysInfo
-from vmsonar_archive.source import FolderSource, Source
+from vmsonar_archive.source import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +132,8 @@ class Archive:
 
 
 def open_archive(path: Path) -> Archive:
-    """Opens an archive for reading."""
-    source = FolderSource(path)
+    """Opens an archive for reading: a folder, or a bundle."""
+    source = open_source(path)
     try:
         return Archive(source)
     except BaseException:

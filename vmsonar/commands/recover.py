@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 from vmsonar_archive.errors import Exit
+from vmsonar_archive.opening import open_source
 from vmsonar_archive.recover import recover
-from vmsonar_archive.source import FolderSource
 
 from vmsonar.commands.output import print_json
 
 
 def command(
-    path: Annotated[Path, typer.Argument(help="A damaged archive folder.", show_default=False)],
+    path: Annotated[Path, typer.Argument(help="A damaged archive folder or bundle.", show_default=False)],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Where the new archive goes; must be empty.", metavar="DIR")
     ],
@@ -22,7 +22,7 @@ def command(
 
     Example: vmsonar recover /var/lib/vmsonar -o /tmp/saved
     """
-    source = FolderSource(path)
+    source = open_source(path)
     try:
         result = recover(source, output)
     finally:

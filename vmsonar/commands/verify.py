@@ -1,19 +1,20 @@
 """`vmsonar verify`: is it whole and unaltered?"""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from vmsonar_archive.errors import Exit, UsageError
 from vmsonar_archive.findings import Report, Severity
-from vmsonar_archive.source import FolderSource
-from vmsonar_archive.verify import Depth, verify
+from vmsonar_archive.verify import Depth
+from vmsonar_archive.verify_path import size_at, verify_path, verify_paths
 
 from vmsonar.commands.output import print_json, print_table, progress_bar
 
 
 def command(
-    paths: Annotated[list[Path], typer.Argument(help="Archive folders.", show_default=False)],
+    paths: Annotated[list[Path], typer.Argument(help="Archive folders and bundles.", show_default=False)],
     quick: Annotated[bool, typer.Option("--quick", help="Structure, sizes and journal only.")] = False,
     deep: Annotated[bool, typer.Option("--deep", help="Also every record against the schema.")] = False,
     head: Annotated[
@@ -21,14 +22,14 @@ def command(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> int:
-    """Says whether archives are whole and unaltered: exit 0 if they are, 1 if not.
+    """Says whether archives and bundles are whole and unaltered: exit 0 if they are, 1 if not.
 
     Example: vmsonar verify /var/lib/vmsonar
     """
     if quick and deep:
         raise UsageError("--quick and --deep exclude each other: give one of them")
     depth = Depth.QUICK if quick else Depth.DEEP if deep else Depth.FULL
-    reports = {str(path): _verify(path, depth, head) for path in paths}
+    reports = _verify_all(paths, depth, head)
     if json:
         print_json(next(iter(reports.values())) if len(reports) == 1 else reports)
     else:
@@ -36,19 +37,25 @@ def command(
     return Exit.OK if all(report.ok for report in reports.values()) else Exit.NO
 
 
-def _verify(path: Path, depth: Depth, head: str | None) -> Report:
-    source = FolderSource(path)
-    try:
-        with progress_bar(f"verifying {path}", sum(source.sizes().values())) as advance:
-            return verify(source, depth, head, advance)
-    finally:
-        source.close()
+def _verify_all(paths: list[Path], depth: Depth, head: str | None) -> dict[str, Report]:
+    """One path uses both cores by itself; many are looked at side by side."""
+    sizes = [size_at(path) for path in paths]
+    title = f"verifying {paths[0]}" if len(paths) == 1 else f"verifying {len(paths)} archives"
+    with progress_bar(title, sum(sizes)) as advance:
+        if len(paths) == 1:
+            return {str(paths[0]): verify_path(paths[0], depth, head, advance)}
+        reports: dict[str, Report] = {}
+        processes = min(len(paths), os.cpu_count() or 1)
+        for path, size, report in zip(paths, sizes, verify_paths(paths, depth, head, processes), strict=True):
+            reports[str(path)] = report
+            advance(size)
+        return reports
 
 
 def _show(reports: dict[str, Report]) -> None:
     for path, report in reports.items():
         for finding in report.findings:
-            where = f"{path}/{finding.path}"
+            where = f"{path}/{finding.path}" if finding.path else path
             print(f"{finding.severity.value}: {finding.code.value}: {where}: {finding.detail}")
     rows = [
         (

@@ -1,0 +1,1 @@
+"""Bundles: an archive as a BagIt bag in one canonical tar file, written, read and checked without unpacking."""

@@ -1,0 +1,126 @@
+"""Makes a bundle of an archive: snapshot, plan, copy; the archive is only read, and only with its owner's rights."""
+
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import msgspec
+
+from vmsonar_archive import files
+from vmsonar_archive.bundle.output import OutputFile, place_of, refuse_inside
+from vmsonar_archive.bundle.plan import Plan, plan_whole
+from vmsonar_archive.bundle.privileges import OpenOutput, must_drop, run_as
+from vmsonar_archive.bundle.snapshot import take_snapshot
+from vmsonar_archive.bundle.write import Signer, Sink, write_bundle
+from vmsonar_archive.errors import VmsonarError
+from vmsonar_archive.findings import Finding, Severity
+
+#: Given the number of bytes to come, something that is told how many have gone.
+Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
+
+
+class Bundled(msgspec.Struct, kw_only=True):
+    """What was made, for people and programs."""
+
+    #: The bag's own name, which is the file's unless another was asked for.
+    name: str
+    output: str = ""
+    bytes: int = 0
+    files: int = 0
+    head: str = ""
+    findings: list[Finding] = []
+
+    @property
+    def ok(self) -> bool:
+        return all(finding.severity is not Severity.ERROR for finding in self.findings)
+
+
+@contextmanager
+def no_progress(_total: int) -> Iterator[Callable[[int], None]]:
+    """For callers that show none."""
+    yield lambda _bytes: None
+
+
+def bundle_to_file(archive: Path, output: Path, progress: Progress = no_progress) -> Bundled:
+    """Makes a bundle as a new file, or in a folder under its own name."""
+    made: list[OutputFile] = []
+
+    def open_output(name: str) -> int:
+        place = place_of(output, name)
+        refuse_inside(place, archive)
+        made.append(OutputFile(place))
+        return made[0].descriptor
+
+    try:
+        bundled = _bundle(archive, open_output, progress)
+    except BaseException:
+        for file in made:
+            file.abandon()
+        raise
+    made[0].commit()
+    bundled.output = str(made[0].path)
+    return bundled
+
+
+def bundle_to_descriptor(archive: Path, descriptor: int, progress: Progress = no_progress) -> Bundled:
+    """Writes a bundle to an open file or pipe, such as standard output."""
+    return _bundle(archive, lambda _name: descriptor, progress)
+
+
+def _bundle(archive: Path, open_output: OpenOutput, progress: Progress) -> Bundled:
+    folder = files.open_root(archive)
+    try:
+        owner = os.fstat(folder)
+        if not must_drop(owner.st_uid):
+            return _write(folder, str(archive), open_output, progress)
+
+        def work(ask: OpenOutput) -> bytes:
+            return msgspec.json.encode(_write(folder, str(archive), ask, progress))
+
+        answer = run_as(owner.st_uid, owner.st_gid, work, open_output)
+        return msgspec.json.decode(answer, type=Bundled)
+    finally:
+        os.close(folder)
+
+
+def _write(folder: int, name: str, open_output: OpenOutput, progress: Progress) -> Bundled:
+    """All that is done with the archive's content."""
+    _hold_many_files()
+    snapshot = take_snapshot(folder, name)
+    try:
+        plan = plan_whole(snapshot)
+        descriptor = open_output(plan.folder)
+        with progress(plan.payload_bytes) as advance:
+            return write_plan(plan, lambda data: files.write_all(descriptor, data), None, advance)
+    except BrokenPipeError:
+        raise VmsonarError("the reader of the bundle has gone: what it got is not whole") from None
+    finally:
+        snapshot.close()
+
+
+def write_plan(plan: Plan, sink: Sink, signer: Signer | None, advance: Callable[[int], None]) -> Bundled:
+    """Sends a planned bundle to a sink; can be repeated, and gives the same bytes."""
+    size = 0
+
+    def count(data: bytes) -> None:
+        nonlocal size
+        sink(data)
+        size += len(data)
+
+    written = write_bundle(plan, count, signer, advance)
+    return Bundled(
+        name=plan.folder,
+        bytes=size,
+        files=len(plan.items),
+        head=plan.record.head,
+        findings=[*plan.findings, *written.findings],
+    )
+
+
+def _hold_many_files() -> None:
+    """Every file is held open at once, so that the writer can go on meanwhile."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

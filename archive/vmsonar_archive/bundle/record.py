@@ -1,0 +1,112 @@
+"""bundle.json: what a bundle holds beyond, or short of, what the journal in it says."""
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from vmsonar_archive.errors import FormatError
+from vmsonar_archive.journal import Entry, Ledger
+
+#: A reader refuses a higher one.
+BUNDLE_FORMAT = 1
+
+#: How a file came to differ from the journal's: still open, cut by time or number, kinds left out, redacted, made here.
+LIVE, CUT, SELECT, REDACT, DERIVE = "live", "cut", "select", "redact", "derive"
+
+
+class BundledFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A file that the journal does not list as it lies in the bundle."""
+
+    path: str
+    operations: list[str]
+    bytes: int
+    sha256: str
+    records: int | None = None
+    first: datetime | None = None
+    last: datetime | None = None
+    first_seq: int | None = None
+    last_seq: int | None = None
+    #: The file of the archive it was made from, and its hash (under redaction: keyed).
+    source: str | None = None
+    source_sha256: str | None = None
+
+    def entry(self) -> Entry:
+        """The same as a journal would say it."""
+        return Entry(
+            op="bundle",
+            path=self.path,
+            time=self.last or datetime.fromtimestamp(0, UTC),
+            bytes=self.bytes,
+            sha256=self.sha256,
+            records=self.records,
+            first=self.first,
+            last=self.last,
+            first_seq=self.first_seq,
+            last_seq=self.last_seq,
+        )
+
+
+class BundleRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The content of bundle.json."""
+
+    format: int
+    archive: str
+    head: str
+    first: datetime | None = None
+    last: datetime | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    #: Records up to this number were left out, because an earlier upload has them.
+    after_seq: int | None = None
+    only: list[str] = []
+    redacted: list[str] = []
+    #: Files that are not as the journal says.
+    files: list[BundledFile] = []
+    #: Files that the journal lists and that were left out on request.
+    left_out: list[str] = []
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether something was left out or replaced on request."""
+        asked = self.since or self.until or self.only or self.redacted or self.left_out
+        return bool(asked) or self.after_seq is not None
+
+    def told(self) -> str:
+        """What was asked for, in words."""
+        since = f"since {self.since:%Y-%m-%dT%H:%M:%SZ}" if self.since else ""
+        until = f"until {self.until:%Y-%m-%dT%H:%M:%SZ}" if self.until else ""
+        after = f"after record {self.after_seq}" if self.after_seq is not None else ""
+        only = f"only {', '.join(self.only)}" if self.only else ""
+        redacted = f"redacted {', '.join(self.redacted)}" if self.redacted else ""
+        return "; ".join(filter(None, (since, until, after, only, redacted))) or "files left out"
+
+    def apply(self, ledger: Ledger) -> None:
+        """Makes a journal tell what is in the bundle."""
+        for path in self.left_out:
+            ledger.current.pop(path, None)
+        for file in self.files:
+            ledger.current[file.path] = file.entry()
+            ledger.gone.discard(file.path)
+
+    def encode(self) -> bytes:
+        return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
+
+
+class _Format(msgspec.Struct):
+    """The one field that every version has."""
+
+    format: int
+
+
+def parse_record(content: bytes, where: str) -> BundleRecord:
+    """Reads bundle.json; refuses what a later version wrote."""
+    try:
+        number = msgspec.json.decode(content, type=_Format).format
+        if number > BUNDLE_FORMAT:
+            raise FormatError(
+                f"{where} is written in format {number}, this vmsonar reads up to {BUNDLE_FORMAT}: "
+                "install a newer vmsonar"
+            )
+        return msgspec.json.decode(content, type=BundleRecord)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise FormatError(f"{where} does not describe a bundle: {error}") from None
