@@ -118,13 +118,13 @@ def test_the_real_kernel_agrees_with_itself():
 
 def test_cpu_time_of_the_real_kernel_moves_with_work():
     def used(rows):
-        return sum(row.user_ticks for row in rows["cpu"])
+        return sum(row.user_ticks + row.system_ticks for row in rows["cpu"])
 
     host = Config().host
     before, started = used(rows_of(cpu, host)), time.process_time()
     while time.process_time() - started < 0.3:
         pass
-    assert used(rows_of(cpu, host)) - before >= 25
+    assert used(rows_of(cpu, host)) - before >= 15
 
 
 def test_disk_rows_of_the_real_kernel_name_devices_of_sysfs():

@@ -83,5 +83,9 @@ class Collector(ABC):
         """Fields of the sysinfo record that this collector knows, such as `cards` or `engines`."""
         return {}
 
+    def companion_time(self) -> int:
+        """Nanoseconds of CPU that its live helper processes have used; those that ended are ours already."""
+        return 0
+
     def close(self) -> None:  # noqa: B027 - most collectors hold nothing
         """Gives back what it holds."""

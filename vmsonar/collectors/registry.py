@@ -30,7 +30,7 @@ COLLECTORS: tuple[Entry, ...] = (
 
 def make_collectors(setup: Setup, entries: tuple[Entry, ...] = COLLECTORS) -> list[Collector]:
     """The collectors that are switched on; the modules of the others are not even imported."""
-    wanted = [entry for entry in entries if getattr(setup.config.collectors, entry.name) != "none"]
+    wanted = [entry for entry in entries if getattr(setup.config.collectors, entry.name, "auto") != "none"]
     return [make(entry, setup) for entry in wanted]
 
 
