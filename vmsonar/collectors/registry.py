@@ -25,6 +25,7 @@ COLLECTORS: tuple[Entry, ...] = (
     Entry("net", "vmsonar.collectors.net"),
     Entry("pressure", "vmsonar.collectors.pressure"),
     Entry("gpu", "vmsonar.collectors.gpu"),
+    Entry("energy", "vmsonar.collectors.energy"),
 )
 
 
