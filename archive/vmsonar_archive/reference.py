@@ -1,4 +1,4 @@
-"""Generates docs/format.md and the JSON Schema from the records: `python -m vmsonar_archive.reference docs`."""
+"""Generates docs/format.md and the JSON Schemas from the records: `python -m vmsonar_archive.reference docs`."""
 
 import sys
 from collections.abc import Collection, Iterator
@@ -23,7 +23,11 @@ _NAMES = {int: "integer", float: "number", str: "string", bool: "boolean", datet
 
 def pages() -> dict[str, bytes]:
     """The generated files by name."""
-    return {"format.md": "".join(_format_page()).encode(), "record.schema.json": _schema()}
+    return {
+        "format.md": "".join(_format_page()).encode(),
+        "sample.schema.json": _schema(Sample, "sample"),
+        "sysinfo.schema.json": _schema(SysInfo, "sysinfo"),
+    }
 
 
 def _format_page() -> Iterator[str]:
@@ -107,13 +111,13 @@ def _id_vectors() -> list[tuple[str, str]]:
     ]
 
 
-def _schema() -> bytes:
-    """JSON Schema (2020-12) of both records; what is unknown is allowed."""
-    schemas, components = msgspec.json.schema_components((Sample, SysInfo), ref_template="#/$defs/{name}")
+def _schema(record: type[msgspec.Struct], name: str) -> bytes:
+    """JSON Schema (2020-12) of one kind of record; what is unknown is allowed."""
+    (schema,), components = msgspec.json.schema_components((record,), ref_template="#/$defs/{name}")
     document = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"A line of a vmsonar archive, format {FORMAT}",
-        "anyOf": list(schemas),
+        "title": f"A {name} record of a vmsonar archive, format {FORMAT}",
+        **schema,
         "$defs": components,
     }
     return msgspec.json.format(msgspec.json.encode(document, order="deterministic"), indent=2) + b"\n"
