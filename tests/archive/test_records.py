@@ -40,7 +40,6 @@ def test_every_field_has_a_unit_and_a_meaning(kind):
 def test_every_field_beyond_its_key_may_be_absent(kind):
     """So that a field can be added to a kind without breaking the readers of older archives."""
     required = [field.name for field in fields_of(KINDS[kind]) if not field.nullable]
-    assert required
     assert len(required) <= 3
 
 
