@@ -7,7 +7,7 @@ Invariants:
   what a file declares.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -18,18 +18,22 @@ from vmsonar_archive.lines import MAX_LINE, BadLine, checked
 FRAME_RECORDS = 60
 # With very many processes a frame ends earlier, so that a reader holds no more than this of it.
 FRAME_BYTES = 16 * 1024 * 1024
-LIVE_LEVEL = 3
+# The levels and windows were chosen by measurement: docs/benchmarks.md.
+LIVE_LEVEL = 5
+SEALED_LEVEL = 8
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
-_MAX_WINDOW = 8 * 1024 * 1024
+_MIN_WINDOW_LOG = 20
+_MAX_WINDOW_LOG = 23
+_MAX_WINDOW = 1 << _MAX_WINDOW_LOG
 _MAX_BLOCK = 128 * 1024
 _MAX_HEADER = 18
 # Far more than a frame of ours can need; they bound the work a hostile file can cause.
 _MAX_BLOCKS = 4096
 _MAX_DAMAGED = 256
 _CHUNK = 256 * 1024
-# At most 16 MiB can come out of one call to the decompressor.
-_BLOCKS_PER_CALL = 128
+# At most 4 MiB can come out of one call to the decompressor.
+_BLOCKS_PER_CALL = 32
 
 
 class FrameWriter:
@@ -37,23 +41,29 @@ class FrameWriter:
 
     def __init__(self, level: int = LIVE_LEVEL, *, flush: bool = True) -> None:
         """Without flush a line is readable only when its frame is closed, which compresses better."""
+        self._level = level
         self._flush = flush
-        self._compressor = zstandard.ZstdCompressor(level=level, write_checksum=True)
+        self._compressors: dict[int, zstandard.ZstdCompressor] = {}
         self._frame: zstandard.ZstdCompressionObj | None = None
         self._records = 0
         self._bytes = 0
+        self._line = 0
 
-    def add(self, line: bytes) -> bytes:
-        """What is to be written for this line."""
-        closed = self.end() if self._is_full(line) else b""
+    def add(self, pieces: Iterable[bytes]) -> bytes:
+        """What is to be written for a line, which is given in pieces so that none of them need be large."""
+        written = [self.end()] if self._is_full() else []
         if self._frame is None:
-            self._frame = self._compressor.compressobj()
+            self._frame = self._compressor().compressobj()
+        size = 0
+        for piece in pieces:
+            size += len(piece)
+            written.append(self._frame.compress(piece))
+        if self._flush:
+            written.append(self._frame.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
         self._records += 1
-        self._bytes += len(line)
-        compressed = closed + self._frame.compress(line)
-        return (
-            compressed + self._frame.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) if self._flush else compressed
-        )
+        self._bytes += size
+        self._line = size
+        return b"".join(written)
 
     def end(self) -> bytes:
         """What closes the open frame, if there is one."""
@@ -64,8 +74,18 @@ class FrameWriter:
         self._records = self._bytes = 0
         return closing
 
-    def _is_full(self, line: bytes) -> bool:
-        return self._records >= FRAME_RECORDS or (self._records > 0 and self._bytes + len(line) > FRAME_BYTES)
+    def _is_full(self) -> bool:
+        return self._records >= FRAME_RECORDS or self._bytes + self._line > FRAME_BYTES
+
+    def _compressor(self) -> zstandard.ZstdCompressor:
+        """One whose window reaches back over the last few lines: what changed is measured against those."""
+        window = min(max(self._line.bit_length() + 2, _MIN_WINDOW_LOG), _MAX_WINDOW_LOG)
+        if window not in self._compressors:
+            parameters = zstandard.ZstdCompressionParameters.from_level(
+                self._level, window_log=window, hash_log=window - 4, search_log=1, write_checksum=True
+            )
+            self._compressors[window] = zstandard.ZstdCompressor(compression_params=parameters)
+        return self._compressors[window]
 
 
 @dataclass(frozen=True, slots=True)

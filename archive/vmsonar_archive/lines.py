@@ -2,7 +2,7 @@
 
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -10,6 +10,9 @@ from vmsonar_archive.records import KINDS, Sample, Stamp, SysInfo
 
 # No line we write comes near this; it bounds what a hostile file can make us hold.
 MAX_LINE = 64 * 1024 * 1024
+
+# About 50 KB of process rows.
+_ROWS_PER_PIECE = 128
 
 _TAIL = len(b',"crc":"01234567"}')
 _STAMP = re.compile(
@@ -32,14 +35,34 @@ def finish(body: bytes) -> bytes:
     return b'%b,"crc":"%08x"}\n' % (body, zlib.crc32(body))
 
 
-def sample_line(stamp: Stamp, rows: Mapping[str, Iterable[bytes]]) -> bytes:
-    """Joins rows that were encoded before into the line of one sample."""
-    parts = [encode_row(stamp)[:-1]]
+def sample_pieces(stamp: Stamp, rows: Mapping[str, Sequence[bytes]]) -> Iterator[bytes]:
+    """The line of one sample, joined from rows that were encoded before, in pieces of moderate size.
+
+    A line of hundreds of kilobytes would be given back to the kernel and asked for again with every sample: the
+    page faults cost as much as all the rest of appending (docs/benchmarks.md).
+    """
+    crc = 0
+    for piece in _body_pieces(stamp, rows):
+        crc = zlib.crc32(piece, crc)
+        yield piece
+    yield b',"crc":"%08x"}\n' % crc
+
+
+def _body_pieces(stamp: Stamp, rows: Mapping[str, Sequence[bytes]]) -> Iterator[bytes]:
+    yield encode_row(stamp)[:-1]
     for kind in KINDS:
         encoded = rows.get(kind)
         if encoded:
-            parts.append(b',"%b":[' % kind.encode() + b",".join(encoded) + b"]")
-    return finish(b"".join(parts))
+            opening = b',"%b":[' % kind.encode()
+            for first in range(0, len(encoded), _ROWS_PER_PIECE):
+                yield opening + b",".join(encoded[first : first + _ROWS_PER_PIECE])
+                opening = b","
+            yield b"]"
+
+
+def sample_line(stamp: Stamp, rows: Mapping[str, Sequence[bytes]]) -> bytes:
+    """The line of one sample as a whole."""
+    return b"".join(sample_pieces(stamp, rows))
 
 
 def record_line(record: Sample | SysInfo) -> bytes:

@@ -11,13 +11,13 @@ from vmsonar_archive import files, layout
 from vmsonar_archive.check import damage_finding
 from vmsonar_archive.errors import UsageError, VmsonarError
 from vmsonar_archive.findings import Code, Finding
-from vmsonar_archive.frames import read_frames
+from vmsonar_archive.frames import SEALED_LEVEL, read_frames
 from vmsonar_archive.identity import ArchiveIdentity
 from vmsonar_archive.journal import SEAL, Journal, Ledger
 from vmsonar_archive.layout import SegmentName
 from vmsonar_archive.records import FORMAT
 from vmsonar_archive.repair import entry_of
-from vmsonar_archive.rewrite import SEALED_LEVEL, rewrite
+from vmsonar_archive.rewrite import rewrite
 from vmsonar_archive.source import Source
 
 

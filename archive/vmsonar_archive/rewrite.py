@@ -23,9 +23,6 @@ from vmsonar_archive.lines import BadLine, decode_stamp
 from vmsonar_archive.records import Stamp
 from vmsonar_archive.segment import Sealed, Tally
 
-# See docs/benchmarks.md for what other levels give.
-SEALED_LEVEL = 9
-
 _PR_SET_PDEATHSIG = 1
 
 
@@ -55,7 +52,7 @@ def rewrite(sources: Iterable[BinaryIO], target: Path, path: str, level: int) ->
         for found in read_frames(source):
             for line, stamp in stamped(found.lines):
                 if tally.last_seq is None or stamp.seq > tally.last_seq:
-                    output.write(frames.add(line + b"\n"))
+                    output.write(frames.add((line, b"\n")))
                     tally.add(stamp.time, stamp.seq)
     output.write(frames.end())
     return tally.sealed(path, output.size, output.finish())

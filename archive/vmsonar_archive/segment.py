@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -66,8 +67,8 @@ class SegmentWriter:
     def hour(self) -> str:
         return self.name.hour
 
-    def append(self, line: bytes, time: datetime, seq: int) -> int:
-        """Writes one record; returns its compressed size. After an OSError nothing more may be appended."""
+    def append(self, line: Iterable[bytes], time: datetime, seq: int) -> int:
+        """Writes one record, given in pieces; returns its compressed size. An OSError ends the segment."""
         written = self._write(self._frames.add(line))
         self._tally.add(time, seq)
         return written

@@ -15,10 +15,11 @@ import msgspec
 from vmsonar_archive import budget as budgets
 from vmsonar_archive import files, layout
 from vmsonar_archive.budget import Budget
+from vmsonar_archive.frames import SEALED_LEVEL
 from vmsonar_archive.journal import DROP, MERGE, RECOMPRESS, SEAL, Entry, Journal
 from vmsonar_archive.layout import SegmentName
 from vmsonar_archive.repair import entry_of
-from vmsonar_archive.rewrite import SEALED_LEVEL, rewrite
+from vmsonar_archive.rewrite import rewrite
 from vmsonar_archive.segment import Sealed
 
 

@@ -10,7 +10,7 @@ Invariants:
 import errno
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
@@ -27,7 +27,7 @@ from vmsonar_archive.ids import SeriesIds
 from vmsonar_archive.journal import SEAL, Journal
 from vmsonar_archive.keeper import Keeper
 from vmsonar_archive.layout import SAMPLE, SYSINFO, SegmentName
-from vmsonar_archive.lines import encode_row, record_line, sample_line
+from vmsonar_archive.lines import encode_row, record_line, sample_pieces
 from vmsonar_archive.lock import WriterLock
 from vmsonar_archive.records import Stamp, SysInfo
 from vmsonar_archive.repair import Repair, entry_of
@@ -136,14 +136,14 @@ class ArchiveWriter:
         if lost is not None:
             rows = {**rows, "gap": [*rows.get("gap", ()), encode_row(lost)]}
         stamp = Stamp(time=time, seq=self._next_seq, run=self.run, boot=boot, boottime=boottime)
-        seq = self._put(SAMPLE, sample_line(stamp, rows), time)
+        seq = self._put(SAMPLE, sample_pieces(stamp, rows), time)
         self._losses.told()
         return seq
 
     def append_sysinfo(self, info: SysInfo) -> int:
         """Appends one sysinfo record; its number and run are set here."""
         stamped = msgspec.structs.replace(info, seq=self._next_seq, run=self.run)
-        return self._put(SYSINFO, record_line(stamped), info.time)
+        return self._put(SYSINFO, (record_line(stamped),), info.time)
 
     def maintain(self) -> None:
         """What is due besides appending; cheap, to be called once per tick."""
@@ -173,7 +173,7 @@ class ArchiveWriter:
             self._lock.close()
         return finished
 
-    def _put(self, kind: str, line: bytes, time: datetime) -> int:
+    def _put(self, kind: str, line: Iterable[bytes], time: datetime) -> int:
         seq = self._next_seq
         try:
             self._check_space()

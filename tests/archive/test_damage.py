@@ -131,7 +131,7 @@ def test_a_head_from_before_still_leads_to_the_present(tmp_path):
 def test_bombs_are_bounded():
     """A frame of endless zeros is given up as soon as a line grows beyond all bounds."""
     writer = FrameWriter(level=1, flush=False)
-    bomb = b"".join(writer.add(b"0" * 2**20) for _ in range(15)) + writer.end()
+    bomb = b"".join(writer.add([b"0" * 2**20]) for _ in range(15)) + writer.end()
     assert len(bomb) < 10_000
     assert whole_lines(bomb * 20) == []
 
