@@ -30,6 +30,7 @@ class Process:
         "counted_moved",
         "counted_reaped",
         "cpu_ns",
+        "data_stack",
         "due",
         "facts",
         "fields",
@@ -85,6 +86,7 @@ class Process:
         self.ppid = self.pgid = self.session = self.terminal = self.flags = 0
         self.threads = self.minor = self.resident = 0
         self.shared: int | None = None
+        self.data_stack: int | None = None
         self.used: Usage = (0, 0, 0)
         self.reaped: Usage = (0, 0, 0)
         self.moved: Moved | None = None

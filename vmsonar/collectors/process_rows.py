@@ -47,6 +47,8 @@ def encode_process(process: Process) -> bytes:
     )
     if process.shared is not None:
         row += b',"shared":%d' % process.shared
+    if process.data_stack is not None:
+        row += b',"data_stack":%d' % process.data_stack
     io = parse_io(process.io_text) if process.io_text else None
     if io is None:
         return row + b"}"

@@ -46,9 +46,10 @@ def start_ticks(line: bytes) -> int:
     return int(split_stat(line)[1][START])
 
 
-def shared_pages(line: bytes) -> int:
-    """Resident pages of files and shared memory; the third column of statm."""
-    return int(line.split(b" ", 3)[2])
+def shared_and_data_pages(line: bytes) -> tuple[int, int]:
+    """Resident pages of files and shared memory, and pages of data and stack: columns 3 and 6 of statm."""
+    columns = line.split(b" ", 6)
+    return int(columns[2]), int(columns[5])
 
 
 def parse_io(text: bytes) -> Io | None:

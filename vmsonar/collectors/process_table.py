@@ -29,8 +29,9 @@ from vmsonar.collectors.process_stat import (
     TERMINAL,
     THREADS,
     USER,
+    VIRTUAL,
     parse_io,
-    shared_pages,
+    shared_and_data_pages,
     split_stat,
 )
 
@@ -199,12 +200,11 @@ class ProcessTable:
             comm, fields = split_stat(text)
             if int(fields[START]) != process.start or fields[PGRP].startswith(b"-"):
                 return False
-            resident = process.resident
+            before = process.fields
             self._take_fields(process, comm, fields)
             process.stat_text = text
-            if process.resident != resident or process.shared is None:
-                statm = self.files.statm(process)
-                process.shared = shared_pages(statm) * self._page if statm else None
+            if process.shared is None or before[VIRTUAL : RESIDENT + 1] != fields[VIRTUAL : RESIDENT + 1]:
+                self._take_statm(process)
         if ran and process.io_fd != DENIED:
             io = self.files.io(process) or b""
             if io != process.io_text:
@@ -214,6 +214,14 @@ class ProcessTable:
             process.row = encode_process(process)
         process.looks += 1
         return True
+
+    def _take_statm(self, process: Process) -> None:
+        statm = self.files.statm(process)
+        if not statm:
+            process.shared = process.data_stack = None
+            return
+        shared, data = shared_and_data_pages(statm)
+        process.shared, process.data_stack = shared * self._page, data * self._page
 
     def _take_fields(self, process: Process, comm: bytes, f: list[bytes]) -> None:
         if comm != process.comm:

@@ -44,6 +44,9 @@ class ProcessRow(Row, kw_only=True):
     shared: Annotated[Bytes | None, about("resident file and shared memory; shared of /proc/PID/statm")] = (
         None
     )
+    data_stack: Annotated[Bytes | None, about("address space of data and stack; data of /proc/PID/statm")] = (
+        None
+    )
     read_bytes: Annotated[Bytes | None, about("fetched from storage; read_bytes of /proc/PID/io")] = None
     write_bytes: Annotated[Bytes | None, about("sent to storage; write_bytes of /proc/PID/io")] = None
     cancelled_bytes: Annotated[

@@ -1,0 +1,1 @@
+"""Other tools' shapes of our records."""
