@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, field
 
+from vmsonar.engine.labels import DEFAULT_LABELS
 from vmsonar.host import Host
 from vmsonar.quantities import Duration, Interval, Size, parse_duration, parse_size, show_duration, write_size
 
@@ -110,7 +111,7 @@ class Containers(Section, frozen=True):
     ] = None
     labels: Annotated[
         list[str], Meta(description="Labels to record, as names or patterns; no other is kept.")
-    ] = []
+    ] = field(default_factory=lambda: list(DEFAULT_LABELS))
 
 
 class BudgetSection(Section, frozen=True):

@@ -24,6 +24,7 @@ COLLECTORS: tuple[Entry, ...] = (
     Entry("disk", "vmsonar.collectors.disk"),
     Entry("net", "vmsonar.collectors.net"),
     Entry("pressure", "vmsonar.collectors.pressure"),
+    Entry("container", "vmsonar.collectors.container"),
     Entry("gpu", "vmsonar.collectors.gpu"),
     Entry("energy", "vmsonar.collectors.energy"),
 )

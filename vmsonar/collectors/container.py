@@ -1,0 +1,158 @@
+"""Containers: numbers from their control groups, names and events from the companion that asks the engine."""
+
+import resource
+from collections.abc import Mapping
+
+from vmsonar_archive.lines import encode_row
+from vmsonar_archive.records import Capability, ContainerInfoRow
+
+from vmsonar.collectors.base import Collector, Rows, Tick
+from vmsonar.collectors.process_users import Users
+from vmsonar.collectors.setup import Setup
+from vmsonar.collectors.troubles import Trouble, Troubles
+from vmsonar.containers.book import Book
+from vmsonar.containers.doctor import container_capabilities
+from vmsonar.containers.info import event_row, info_row, seen_event
+from vmsonar.containers.link import Companion, Link
+from vmsonar.containers.live import Live, LiveContainers
+from vmsonar.containers.network import Networks
+from vmsonar.containers.owner import Owners, owner_of
+from vmsonar.containers.reader import Descriptors
+from vmsonar.containers.wire import ContainerFacts
+from vmsonar.engine.sockets import engine_sockets
+
+# Limits, owners and names of users change by hand, if ever.
+_RARELY_NS = 60_000_000_000
+
+
+class ContainerCollector(Collector):
+    """Rows per container, an info row when it changes, and what happened since the last sample."""
+
+    name = "container"
+    kinds = ("container", "container_info", "event")
+
+    def __init__(self, setup: Setup, link: Link) -> None:
+        self._setup = setup
+        self._link = link
+        self._book = Book()
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._live = LiveContainers(setup.host, Descriptors(soft // 4))
+        self._networks = Networks(setup.host.proc)
+        self._users = Users(setup.host.etc / "passwd", ask_system=setup.host.is_this_machine)
+        #: The info rows of this segment.
+        self._infos: dict[str, bytes] = {}
+        self._rarely_due = 0
+        self._first = True
+        self._troubles = Troubles(self.name)
+
+    @property
+    def companion_pid(self) -> int | None:
+        """The companion's process, for what it costs."""
+        return self._link.pid
+
+    def collect(self, tick: Tick) -> Rows:
+        rows = Rows()
+        self._book.take(self._link.messages())
+        rare = tick.boottime >= self._rarely_due
+        if rare:
+            self._rarely_due = tick.boottime + _RARELY_NS
+            self._users.refresh()
+        came, went = self._live.update(tick, rare)
+        self._add_numbers(rows)
+        self._add_infos(rows, tick.fresh, rare)
+        self._add_events(rows, came, went)
+        self._troubles.tell(self._current_troubles(), tick, rows)
+        self._first = False
+        return rows
+
+    def describe(self) -> Mapping[str, object]:
+        engines = self._book.engines()
+        return {"engines": engines} if engines else {}
+
+    def capabilities(self) -> list[Capability]:
+        return container_capabilities(self._setup, self._live.hierarchies)
+
+    def close(self) -> None:
+        self._live.close()
+        self._link.close()
+
+    def _add_numbers(self, rows: Rows) -> None:
+        self._networks.begin(set(self._live.by_id))
+        for live in self._live.by_id.values():
+            pid = live.pid or self._engine_pid(live.container_id)
+            network = self._networks.of(live.container_id, pid) if pid is not None else None
+            if network is not None:
+                live.reader.put(dict(network))
+        rows.extend("container", [live.reader.encoded() for live in self._live.by_id.values()])
+        # A container that ended since the last sample: its last reading. One that runs again has a row.
+        ended = [row for name, row in self._book.ends.items() if name not in self._live.by_id]
+        rows.extend("container", [encode_row(row) for row in ended])
+
+    def _add_infos(self, rows: Rows, fresh: bool, rare: bool) -> None:
+        if fresh:
+            self._infos.clear()
+        mentioned = self._mentioned()
+        changed = self._book.changed | mentioned
+        for container_id in [*self._live.by_id, *sorted(mentioned - self._live.by_id.keys())]:
+            if rare or container_id in changed or container_id not in self._infos:
+                encoded = encode_row(self._info(container_id))
+                if self._infos.get(container_id) != encoded:
+                    self._infos[container_id] = encoded
+                    rows.extend("container_info", [encoded])
+
+    def _mentioned(self) -> set[str]:
+        """Containers that something happened to, whether they live or not."""
+        return {event.container_id for event in self._book.events} | self._book.ends.keys()
+
+    def _info(self, container_id: str) -> ContainerInfoRow:
+        live = self._live.by_id.get(container_id) or self._live.departed.get(container_id)
+        facts = self._book.facts.get(container_id)
+        owners = self._owners(live, facts)
+        engine, cgroup = (live.engine, live.cgroup) if live else (None, None)
+        return info_row(self._setup.ids, container_id, facts, owners, self._users.name, engine, cgroup)
+
+    def _owners(self, live: Live | None, facts: ContainerFacts | None) -> Owners | None:
+        proc = self._setup.host.proc
+        if live is None:
+            return owner_of(proc, None, None, facts)
+        if live.container_id in self._live.by_id:
+            live.owners = owner_of(proc, live.cgroup, live.pid, facts)
+            return live.owners
+        # Its process id may be another's by now.
+        return live.owners or owner_of(proc, live.cgroup, None, facts)
+
+    def _add_events(self, rows: Rows, came: list[str], went: list[str]) -> None:
+        for event in self._book.events:
+            rows.add("event", event_row(self._setup.ids, event))
+        if self._book.heard or self._first:
+            return
+        for action, found in (("start", came), ("die", went)):
+            for container_id in found:
+                rows.add("event", seen_event(self._setup.ids, action, container_id))
+
+    def _current_troubles(self) -> list[Trouble]:
+        """Why names are missing; once the companion is lost, what it last said of engines is old."""
+        state, detail = self._link.state, self._link.detail
+        if state == "ok":
+            return self._book.troubles()
+        if state == "absent" and not self._book.heard and not self._named_by_an_engine():
+            return []
+        return [(state if state == "companion" else f"engine_{state}", detail)]
+
+    def _named_by_an_engine(self) -> bool:
+        """Whether there are containers whose names we could know."""
+        return any(live.engine in ("docker", "podman") for live in self._live.by_id.values())
+
+    def _engine_pid(self, container_id: str) -> int | None:
+        facts = self._book.facts.get(container_id)
+        return facts.pid if facts else None
+
+
+def make(setup: Setup) -> Collector:
+    containers = setup.config.containers
+    companion = Companion(
+        sockets=engine_sockets(containers, setup.host.run),
+        labels=containers.labels,
+        command_line=setup.config.command_line,
+    )
+    return ContainerCollector(setup, Link(setup.host.run, companion, setup.clock))

@@ -1,0 +1,151 @@
+"""What the files of cgroup v1 say, as fields of a container row (Documentation/admin-guide/cgroup-v1)."""
+
+import os
+
+from vmsonar.containers.fields import DeviceTable, Fields, Source, number
+
+# "No limit" is the largest page-aligned number; pages differ in size between machines.
+_UNLIMITED = 1 << 62
+_NANOSECONDS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+_MEMORY_STAT = {
+    b"total_rss": "memory_anonymous",
+    b"total_cache": "memory_file",
+    b"total_inactive_file": "memory_inactive_file",
+    b"total_shmem": "memory_shared",
+    b"total_swap": "swap_used",
+}
+_CPU_STAT = {
+    b"nr_periods": "periods",
+    b"nr_throttled": "throttled_periods",
+    b"throttled_time": "throttled_time",
+}
+
+
+def pairs(text: bytes, names: dict[bytes, str]) -> Fields:
+    """The wanted ones among lines of a word and a number."""
+    words = text.split()
+    return {
+        names[key]: int(value) for key, value in zip(words[::2], words[1::2], strict=False) if key in names
+    }
+
+
+def cpuacct_usage(text: bytes) -> Fields:
+    return {"cpu_time": number(text)}
+
+
+def cpuacct_stat(text: bytes) -> Fields:
+    ticks = pairs(text, {b"user": "cpu_user_time", b"system": "cpu_system_time"})
+    return {name: value * _NANOSECONDS_PER_TICK for name, value in ticks.items() if isinstance(value, int)}
+
+
+def cpu_stat(text: bytes) -> Fields:
+    return pairs(text, _CPU_STAT)
+
+
+def cpu_quota(quota: bytes, period: bytes) -> Fields:
+    allowed = number(quota)
+    if allowed is None:
+        return {}
+    if allowed < 0:
+        return {"cpu_quota": None, "cpu_period": number(period), "cpu_unlimited": True}
+    return {"cpu_quota": allowed, "cpu_period": number(period), "cpu_unlimited": False}
+
+
+def cpu_set(text: bytes) -> Fields:
+    return {"cpu_set": text.decode().strip() or None}
+
+
+def memory_usage(text: bytes) -> Fields:
+    return {"memory_used": number(text)}
+
+
+def memory_peak(text: bytes) -> Fields:
+    return {"memory_peak": number(text)}
+
+
+def memory_limit(text: bytes) -> Fields:
+    limit = number(text)
+    if limit is None:
+        return {}
+    unlimited = limit >= _UNLIMITED
+    return {"memory_limit": None if unlimited else limit, "memory_unlimited": unlimited}
+
+
+def memory_stat(text: bytes) -> Fields:
+    return pairs(text, _MEMORY_STAT)
+
+
+def memory_failures(text: bytes) -> Fields:
+    return {"oom_events": number(text)}
+
+
+def memory_oom_control(text: bytes) -> Fields:
+    return pairs(text, {b"oom_kill": "oom_kills"})
+
+
+def pids_current(text: bytes) -> Fields:
+    return {"processes": number(text)}
+
+
+def pids_max(text: bytes) -> Fields:
+    return {"processes_limit": number(text)}
+
+
+def blkio(transferred: bytes, operations: bytes) -> Fields:
+    """Lines such as `8:0 Write 4096`, and a total without a device."""
+    if not transferred:
+        return {}
+    return _devices(transferred, operations).fields()
+
+
+def blkio_if_counted(transferred: bytes, operations: bytes) -> Fields:
+    """The same where nothing proves that the kernel counts: no device then means unknown, not nothing.
+
+    Since Linux 6.10 only disks for which some group has a throttle rule are counted.
+    """
+    table = _devices(transferred, operations)
+    return table.fields() if table else {}
+
+
+def lists_devices(text: bytes) -> bool:
+    """Whether such a file counts at least one device."""
+    return any(len(line.split()) == 3 for line in text.splitlines())
+
+
+def _devices(transferred: bytes, operations: bytes) -> DeviceTable:
+    table = DeviceTable()
+    for text, names in ((transferred, _BYTES), (operations, _OPERATIONS)):
+        for line in text.splitlines():
+            words = line.split()
+            if len(words) == 3 and words[1] in names:
+                table.put(words[0], names[words[1]], int(words[2]))
+    return table
+
+
+_BYTES = {b"Read": "read_bytes", b"Write": "write_bytes"}
+_OPERATIONS = {b"Read": "reads", b"Write": "writes"}
+
+SOURCES: tuple[Source, ...] = (
+    Source("cpuacct", (("cpuacct.usage",),), cpuacct_usage),
+    Source("cpuacct", (("cpuacct.stat",),), cpuacct_stat),
+    Source("cpu", (("cpu.stat",),), cpu_stat),
+    Source("cpu", (("cpu.cfs_quota_us",), ("cpu.cfs_period_us",)), cpu_quota, rare=True),
+    Source("cpuset", (("cpuset.effective_cpus", "cpuset.cpus"),), cpu_set, rare=True),
+    Source("memory", (("memory.usage_in_bytes",),), memory_usage),
+    Source("memory", (("memory.max_usage_in_bytes",),), memory_peak),
+    Source("memory", (("memory.stat",),), memory_stat),
+    Source("memory", (("memory.failcnt",),), memory_failures),
+    Source("memory", (("memory.oom_control",),), memory_oom_control),
+    Source("memory", (("memory.limit_in_bytes",),), memory_limit, rare=True),
+    Source(
+        "blkio",
+        (
+            ("blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_service_bytes"),
+            ("blkio.throttle.io_serviced_recursive", "blkio.throttle.io_serviced"),
+        ),
+        blkio,
+    ),
+    Source("pids", (("pids.current",),), pids_current),
+    Source("pids", (("pids.max",),), pids_max, rare=True),
+)

@@ -1,0 +1,116 @@
+"""What the files of cgroup v2 say, as fields of a container row (Documentation/admin-guide/cgroup-v2.rst)."""
+
+from vmsonar.containers.fields import DeviceTable, Fields, Source, number
+from vmsonar.containers.parse_v1 import cpu_set, pairs, pids_current, pids_max
+
+_CPU_TIMES = {
+    b"usage_usec": "cpu_time",
+    b"user_usec": "cpu_user_time",
+    b"system_usec": "cpu_system_time",
+    b"throttled_usec": "throttled_time",
+}
+_CPU_COUNTS = {b"nr_periods": "periods", b"nr_throttled": "throttled_periods"}
+_MEMORY_STAT = {
+    b"anon": "memory_anonymous",
+    b"file": "memory_file",
+    b"inactive_file": "memory_inactive_file",
+    b"shmem": "memory_shared",
+}
+#: Not a controller: these files are there even where v2 has none, beside v1.
+PRESSURE = "pressure"
+_IO = {b"rbytes": "read_bytes", b"wbytes": "write_bytes", b"rios": "reads", b"wios": "writes"}
+
+
+def cpu_stat(text: bytes) -> Fields:
+    times = pairs(text, _CPU_TIMES)
+    nanoseconds: Fields = {name: value * 1000 for name, value in times.items() if isinstance(value, int)}
+    return nanoseconds | pairs(text, _CPU_COUNTS)
+
+
+def cpu_max(text: bytes) -> Fields:
+    words = text.split()
+    if len(words) != 2:
+        return {}
+    quota, period = number(words[0]), number(words[1])
+    return {"cpu_quota": quota, "cpu_period": period, "cpu_unlimited": quota is None}
+
+
+def memory_current(text: bytes) -> Fields:
+    return {"memory_used": number(text)}
+
+
+def memory_peak(text: bytes) -> Fields:
+    return {"memory_peak": number(text)}
+
+
+def memory_max(text: bytes) -> Fields:
+    if not text:
+        return {}
+    limit = number(text)
+    return {"memory_limit": limit, "memory_unlimited": limit is None}
+
+
+def memory_stat(text: bytes) -> Fields:
+    return pairs(text, _MEMORY_STAT)
+
+
+def memory_events(text: bytes) -> Fields:
+    return pairs(text, {b"oom": "oom_events", b"oom_kill": "oom_kills"})
+
+
+def swap_current(text: bytes) -> Fields:
+    return {"swap_used": number(text)}
+
+
+def io_stat(text: bytes) -> Fields:
+    """Lines such as `8:0 rbytes=4096 wbytes=0 rios=1 wios=0`."""
+    table = DeviceTable()
+    for line in text.splitlines():
+        device, *words = line.split()
+        for word in words:
+            key, _, value = word.partition(b"=")
+            if key in _IO and value.isdigit():
+                table.put(device, _IO[key], int(value))
+    return table.fields()
+
+
+def cpu_pressure(text: bytes) -> Fields:
+    return _pressure("cpu", text)
+
+
+def memory_pressure(text: bytes) -> Fields:
+    return _pressure("memory", text)
+
+
+def io_pressure(text: bytes) -> Fields:
+    return _pressure("io", text)
+
+
+def _pressure(resource: str, text: bytes) -> Fields:
+    """Lines such as `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234`."""
+    fields: Fields = {}
+    for line in text.decode().splitlines():
+        kind = line.partition(" ")[0]
+        total = line.rpartition("total=")[2]
+        if kind in ("some", "full") and total.isdigit():
+            fields[f"{resource}_{kind}_time"] = int(total)
+    return fields
+
+
+SOURCES: tuple[Source, ...] = (
+    Source("cpu", (("cpu.stat",),), cpu_stat),
+    Source(PRESSURE, (("cpu.pressure",),), cpu_pressure),
+    Source("cpu", (("cpu.max",),), cpu_max, rare=True),
+    Source("cpuset", (("cpuset.cpus.effective",),), cpu_set, rare=True),
+    Source("memory", (("memory.current",),), memory_current),
+    Source("memory", (("memory.peak",),), memory_peak),
+    Source("memory", (("memory.stat",),), memory_stat),
+    Source("memory", (("memory.swap.current",),), swap_current),
+    Source("memory", (("memory.events",),), memory_events),
+    Source(PRESSURE, (("memory.pressure",),), memory_pressure),
+    Source("memory", (("memory.max",),), memory_max, rare=True),
+    Source("io", (("io.stat",),), io_stat),
+    Source(PRESSURE, (("io.pressure",),), io_pressure),
+    Source("pids", (("pids.current",),), pids_current),
+    Source("pids", (("pids.max",),), pids_max, rare=True),
+)

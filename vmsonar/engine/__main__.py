@@ -1,0 +1,111 @@
+"""The companion's entry: `python -m vmsonar.engine --listen PATH` as a unit, `--fd N` as the daemon's child."""
+
+import argparse
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+
+from vmsonar.engine.endings import Endings
+from vmsonar.engine.follow import Follower
+from vmsonar.engine.hub import Hub
+from vmsonar.engine.settings import Settings
+
+# An engine that sends without end must not take the machine's memory.
+_MAX_DATA = 256 * 1024 * 1024
+
+
+def main() -> int:
+    """Follows the engines until told to stop, or until the daemon that started it is gone."""
+    options = _parse(sys.argv[1:])
+    sockets, settings = _settings(options)
+    resource.setrlimit(resource.RLIMIT_DATA, (_MAX_DATA, _MAX_DATA))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    hub = Hub(Endings(settings.host, limit=soft // 2))
+    stopping = _stop_on_signals(hub)
+    if options.fd is not None:
+        hub.add(socket.socket(fileno=options.fd))
+    else:
+        hub.listen(_server(options.listen, options.group))
+    for path in sockets:
+        follower = Follower(path, hub.put, settings)
+        threading.Thread(target=follower.run, args=(stopping,), daemon=True).start()
+    hub.run(stopping, until_alone=options.fd is not None)
+    if options.listen is not None:
+        Path(options.listen).unlink(missing_ok=True)
+    return 0
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="vmsonar.engine", description="Tells vmsonar what containers are called."
+    )
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--listen", metavar="PATH", help="a socket to make, for the sampler to connect to")
+    where.add_argument("--fd", type=int, metavar="N", help="a connected socket inherited from the sampler")
+    parser.add_argument("--group", type=int, metavar="GID", help="the group that may connect")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="read sockets, labels and command_line here"
+    )
+    parser.add_argument("--socket", action="append", default=[], metavar="PATH", help="an engine to ask")
+    parser.add_argument("--label", action="append", default=[], metavar="PATTERN", help="a label to pass on")
+    parser.add_argument("--command-line", default="program", choices=("none", "program", "full"))
+    parser.add_argument("--answer-seconds", type=float, default=Settings().answer_seconds)
+    parser.add_argument("--window-seconds", type=float, default=Settings().window_seconds)
+    return parser.parse_args(arguments)
+
+
+def _settings(options: argparse.Namespace) -> tuple[list[str], Settings]:
+    """From the arguments where they name sockets, else from the configuration file."""
+    waits = {"answer_seconds": options.answer_seconds, "window_seconds": options.window_seconds}
+    if options.socket:
+        return options.socket, Settings(
+            labels=tuple(options.label), command_line=options.command_line, **waits
+        )
+    # Only as a unit: a companion started by the daemon is told, and need not load a YAML reader.
+    from vmsonar.config_file import load_config
+    from vmsonar.engine.sockets import engine_sockets
+
+    config = load_config(options.config)
+    settings = Settings(
+        labels=tuple(config.containers.labels),
+        command_line=config.command_line,
+        proc=Path(config.procfs),
+        sys=Path(config.sysfs),
+        **waits,
+    )
+    return engine_sockets(config.containers, Path("/run")), settings
+
+
+def _server(path: str, group: int | None) -> socket.socket:
+    """The listening socket, open to its owner and one group only."""
+    Path(path).unlink(missing_ok=True)
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o117)
+    try:
+        server.bind(path)
+    finally:
+        os.umask(mask)
+    if group is not None:
+        os.chown(path, -1, group)
+    server.listen(8)
+    return server
+
+
+def _stop_on_signals(hub: Hub) -> threading.Event:
+    stopping = threading.Event()
+
+    def stop(_signal: int, _frame: object) -> None:
+        stopping.set()
+        hub.wake()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    return stopping
+
+
+if __name__ == "__main__":
+    sys.exit(main())
