@@ -21,6 +21,8 @@ class Job:
         "major",
         "members",
         "pgid",
+        "pss_asked",
+        "pss_members",
         "read",
         "row",
         "seen",
@@ -44,6 +46,9 @@ class Job:
         self.write: int | None = None
         self.is_unattributed = False
         self.is_partial_io = False
+        #: When the kernel was last asked what its forks share, and of how many.
+        self.pss_asked = 0
+        self.pss_members = 0
         self.is_dirty = True
         self.row = b""
         self.info = b""

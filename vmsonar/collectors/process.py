@@ -10,6 +10,7 @@ from vmsonar_archive.records import Capability
 from vmsonar.collectors.base import Collector, ProcessFacts, Rows, Tick
 from vmsonar.collectors.job import encode_job_info
 from vmsonar.collectors.job_accounting import Accounting
+from vmsonar.collectors.job_pss import PssReader
 from vmsonar.collectors.job_restore import Last, read_last, restore_jobs, take_over
 from vmsonar.collectors.job_table import JobTable, oldest
 from vmsonar.collectors.process_command import policy
@@ -64,6 +65,7 @@ class ProcessCollector(Collector):
         self._accounting = Accounting(
             self.table.by_pid, self.table.children, self.table.is_alive, self.table.look, self._is_deaf
         )
+        self._pss = PssReader(self.files.smaps_rollup)
         self._facts: dict[int, ProcessFacts] = {}
         self._containers: dict[str, list[int]] = {}
         self._last = last
@@ -218,6 +220,9 @@ class ProcessCollector(Collector):
         rows.extend("process", [process.row for process in kept])
         rows.extend("process_info", [process.info for process in kept] if tick.fresh else self._new_infos)
         jobs = self.jobs.shown()
+        for job in jobs:
+            if job.is_dirty:
+                self._pss.refresh(job, tick.boottime)
         rows.extend("job", [job.encode() for job in jobs])
         rows.extend("job_info", [job.info for job in jobs] if tick.fresh else self._new_job_infos)
         rows.extend("event", [job.encode_end() for job in self.jobs.take_ended()])
