@@ -9,7 +9,8 @@ import pytest
 
 from tests.process import work
 from tests.process.recorder import Recorder, recording
-from vmsonar.collectors.job_memory import job_memory, private_estimate
+from vmsonar.collectors.job import Job
+from vmsonar.collectors.job_memory import private_estimate
 from vmsonar.collectors.process_entry import Process
 from vmsonar.collectors.process_files import ProcessFiles
 from vmsonar.collectors.process_stat import PF_FORKNOEXEC
@@ -86,16 +87,29 @@ def member(pid: int, anonymous: int, shared: int = 0, ppid: int = 1, forked: boo
     return process
 
 
+def job_with(*members: Process) -> Job:
+    job = Job(10, 0, "", is_shown=True)
+    for process in members:
+        job.join(process)
+        job.weigh(process)
+    return job
+
+
 def test_shared_memory_counts_once() -> None:
-    assert job_memory([member(10, 5 * MB, shared=200 * MB), member(11, 7 * MB, shared=200 * MB)]) == (
-        212 * MB,
-        "sum",
-    )
+    one, other = member(10, 5 * MB, shared=200 * MB), member(11, 7 * MB, shared=150 * MB)
+    job = job_with(one, other)
+    assert job.memory() == (212 * MB, "sum")
+    one.resident = 5 * MB
+    one.shared = 0
+    job.weigh(one)
+    assert job.memory() == (162 * MB, "sum")
+    job.leave(other)
+    assert job.memory() == (5 * MB, "sum")
 
 
 def test_what_was_inherited_from_a_parent_that_is_gone_counts_once() -> None:
     forks = [member(pid, 100 * MB, ppid=9, forked=True) for pid in (10, 11, 12)]
-    assert job_memory(forks) == (100 * MB, "estimate")
+    assert job_with(*forks).memory() == (100 * MB, "estimate")
 
 
 @pytest.mark.parametrize(

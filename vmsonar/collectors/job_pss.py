@@ -31,8 +31,10 @@ class PssReader:
 
     def refresh(self, job: Job, now: int) -> None:
         """Reads the members that may share memory, if that is due and can be afforded."""
-        members = family(job.members)
-        if not members or not self._is_due(job, members, now):
+        if not job.forks or len(job.members) == 1:
+            return
+        members = family(job.members, job.forks)
+        if not self._is_due(job, members, now):
             return
         cost = sum([member.resident for member in members])
         if not self._can_afford(cost, now):
