@@ -26,7 +26,7 @@ $(RUNNABLE):
 run: $(RUNNABLE) ## Record this machine for 30 s, then bundle, verify and inspect it
 	rm -rf demo-archive demo-bundle.tar demo-page.html
 	$(BIN)/vmsonar daemon --archive demo-archive --interval 1s --for 30s
-	$(BIN)/vmsonar bundle demo-archive -o demo-bundle.tar
+	$(BIN)/vmsonar bundle --archive demo-archive -o demo-bundle.tar
 	$(BIN)/vmsonar verify demo-bundle.tar
 	$(BIN)/vmsonar inspect demo-bundle.tar
 	$(BIN)/vmsonar inspect demo-bundle.tar --html demo-page.html

@@ -24,7 +24,7 @@ def test_no_extra_is_installed(tmp_path):
 def test_it_records_bundles_and_verifies(tmp_path):
     daemon = run("vmsonar", "daemon", "--archive", "a", "--interval", "200ms", "--for", "2s", folder=tmp_path)
     assert daemon.returncode == 0, daemon.stderr
-    bundle = run("vmsonar", "bundle", "a", "-o", "a.tar", folder=tmp_path)
+    bundle = run("vmsonar", "bundle", "--archive", "a", "-o", "a.tar", folder=tmp_path)
     assert bundle.returncode == 0, bundle.stderr
     verified = run("vmsonar", "verify", "a", "a.tar", "--json", folder=tmp_path)
     assert verified.returncode == 0, verified.stdout
