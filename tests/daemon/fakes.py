@@ -37,10 +37,7 @@ class Fake(Collector):
         return rows
 
     def capabilities(self):
-        return [
-            Capability(collector=self.name, item="all", available=False, reason="a fake", remedy="be real"),
-            Capability(collector=self.name, item="a yeti", available=False, reason="there is none"),
-        ]
+        return [Capability(collector=self.name, item="all", available=False, reason="it is a fake")]
 
 
 class Raises(Fake):

@@ -4,8 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from vmsonar.collectors.files import read_text
-from vmsonar.collectors.gpu.sysfs import read_int
+from vmsonar.collectors.gpu.sysfs import read_int, read_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,13 @@
 
 from pathlib import Path
 
-from vmsonar.collectors.files import read_text
+
+def read_text(path: Path) -> str | None:
+    """The text without the white space around it."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None
 
 
 def read_int(path: Path) -> int | None:

@@ -1,0 +1,74 @@
+"""Asks the tables: turns rows into plain Python values, times into UTC."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from vmsonar_inspect.model import Use
+
+Record = dict[str, Any]
+
+
+class Asker:
+    """Runs queries on one connection."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    def rows(self, sql: str, **values: Any) -> list[Record]:
+        """The rows of a query; times come back in UTC."""
+        cursor = self.connection.execute(sql, values) if values else self.connection.execute(sql)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, map(_in_utc, row), strict=True)) for row in cursor.fetchall()]
+
+    def by(self, key: str, sql: str) -> dict[Any, Record]:
+        """The rows of a query by one of their columns."""
+        return {row[key]: row for row in self.rows(sql)}
+
+
+def _in_utc(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    return value
+
+
+def weighted_mean(column: str, interval: str = "interval_seconds") -> str:
+    """The mean over time; over the samples where there is but one."""
+    known = f"CASE WHEN {column} IS NOT NULL THEN {interval} END"
+    return f"COALESCE(SUM({column} * {interval}) / NULLIF(SUM({known}), 0), AVG({column}))"
+
+
+def use_columns(column: str, name: str, interval: str = "interval_seconds") -> str:
+    """The four aggregates of one measured column."""
+    return (
+        f"{weighted_mean(column, interval)} AS {name}_mean, "
+        f"quantile_cont({column}, 0.5) AS {name}_median, "
+        f"quantile_cont({column}, 0.95) AS {name}_p95, "
+        f"MAX({column}) AS {name}_peak"
+    )
+
+
+def use_of(record: Record, name: str) -> Use:
+    """What `use_columns` found."""
+    return Use(
+        mean=number(record.get(f"{name}_mean")),
+        median=number(record.get(f"{name}_median")),
+        p95=number(record.get(f"{name}_p95")),
+        peak=number(record.get(f"{name}_peak")),
+    )
+
+
+def number(value: Any) -> float | None:
+    """A float, or None."""
+    return None if value is None else float(value)
+
+
+def whole(value: Any) -> int | None:
+    """An int, or None."""
+    return None if value is None else int(value)
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    """The sum of what is known; None when nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -1,0 +1,51 @@
+"""Opens what a person points at: archives, bundles, folders of them."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from vmsonar_archive.errors import VmsonarError
+from vmsonar_archive.reader import open_archive
+
+from vmsonar_inspect.inspection import Inspection, Settings
+from vmsonar_inspect.tables import _expand, open_tables
+from vmsonar_inspect.waiting import waiting
+
+
+@contextmanager
+def opened(paths: Sequence[Path], settings: Settings) -> Iterator[Inspection]:
+    """An inspection of everything that lies at these paths."""
+    sources, hosts = find_archives(paths)
+    what = next(iter(sources.values())) if len(sources) == 1 else f"{len(sources)} archives"
+    with waiting(f"reading {what}"):
+        tables = open_tables(list(paths))
+    with tables:
+        yield Inspection(tables.connection, sources, hosts, tables.findings, settings)
+
+
+def find_archives(paths: Sequence[Path]) -> tuple[dict[str, str], dict[str, str | None]]:
+    """The archives that lie at these paths: where each is and what its machine is called."""
+    sources: dict[str, str] = {}
+    hosts: dict[str, str | None] = {}
+    errors = []
+    for path in paths:
+        if not path.exists():
+            raise VmsonarError(
+                f"{path} does not exist: give an archive's folder, a bundle, or a folder of them"
+            )
+    for path in _expand(paths):
+        try:
+            with open_archive(path) as archive:
+                sources.setdefault(archive.identity.archive, str(path))
+                hosts.setdefault(archive.identity.archive, archive.identity.hostname_short)
+        except VmsonarError as error:
+            errors.append(error)
+    if not sources:
+        raise errors[0] if errors else VmsonarError(nothing_found(paths))
+    return sources, hosts
+
+
+def nothing_found(paths: Sequence[Path]) -> str:
+    """The sentence for a folder without archives."""
+    where = ", ".join(map(str, paths))
+    return f"no archive and no bundle in {where}: give the folder that holds archive.json, or a bundle"

@@ -1,0 +1,1 @@
+"""Renderables for the terminal; rich is imported by whoever uses them."""

@@ -1,0 +1,72 @@
+"""A plain table that fits: columns leave by rank when the width is short, nothing is ever wrapped."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from vmsonar_inspect.render.columns import Column
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+_GAP = 2
+
+
+class Grid:
+    """Rows under their titles; what does not fit is left out by rank."""
+
+    def __init__(self, columns: Sequence[Column], rows: Sequence[Any], indent: int = 0) -> None:
+        self.columns = list(columns)
+        self.cells = [[column.write(row) for column in columns] for row in rows]
+        self.indent = indent
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        places = self._fitting(options.max_width - self.indent)
+        yield self._line([self.columns[place].title for place, _ in places], places, "bold")
+        for cells in self.cells:
+            yield self._line([cells[place] for place, _ in places], places, "")
+
+    def _fitting(self, width: int) -> list[tuple[int, int]]:
+        """The columns that are shown, each with its width."""
+        chosen: dict[int, int] = {}
+        left = width + _GAP
+        for place in sorted(range(len(self.columns)), key=lambda number: self.columns[number].rank):
+            wanted = self._width(place)
+            if wanted == 0:
+                continue
+            column = self.columns[place]
+            space = min(wanted, left - _GAP)
+            if space < min(wanted, column.least if not column.right else wanted):
+                continue
+            chosen[place] = space
+            left -= space + _GAP
+        return sorted(chosen.items())
+
+    def _width(self, place: int) -> int:
+        """What a column would take; nothing when it has nothing to say."""
+        cells = [cell_len(cells[place]) for cells in self.cells]
+        if cells and not any(cells):
+            return 0
+        column = self.columns[place]
+        return (
+            min(max([*cells, 0]), column.widest)
+            if max([*cells, 0]) > cell_len(column.title)
+            else cell_len(column.title)
+        )
+
+    def _line(self, cells: list[str], places: list[tuple[int, int]], style: str) -> Text:
+        parts = []
+        for cell, (place, width) in zip(cells, places, strict=True):
+            parts.append(_fit(cell, width, self.columns[place].right))
+        return Text(
+            " " * self.indent + (" " * _GAP).join(parts).rstrip(), style=style, no_wrap=True, end="\n"
+        )
+
+
+def _fit(cell: str, width: int, right: bool) -> str:
+    length = cell_len(cell)
+    if length > width:
+        return set_cell_size(cell, max(0, width - 1)) + "…"
+    return " " * (width - length) + cell if right else cell + " " * (width - length)

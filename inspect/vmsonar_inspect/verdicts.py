@@ -1,0 +1,71 @@
+"""Applies the rules to the figures of one subject; keeps quiet where the data is thin."""
+
+from collections.abc import Mapping
+
+from vmsonar_inspect.figures import filled_in, places
+from vmsonar_inspect.model import Severity, Verdict
+from vmsonar_inspect.rules import Enough, Rule, RuleBook, parse_condition
+
+HIGH, MEDIUM, LOW = "high", "medium", "low"
+
+
+def judge(
+    book: RuleBook, about: str, subject: str, name: str, figures: Mapping[str, float | None]
+) -> list[Verdict]:
+    """Every verdict on one subject, problems first."""
+    found = [
+        _verdict(book, rule_name, rule, subject, name, figures)
+        for rule_name, rule in book.rules.items()
+        if rule.about == about and (rule.certain or enough(book.thin, figures)) and _fires(rule, figures)
+    ]
+    return sorted(found, key=lambda verdict: verdict.severity is not Severity.PROBLEM)
+
+
+def enough(wanted: Enough, figures: Mapping[str, float | None]) -> bool:
+    """Whether that much was seen."""
+    return (
+        (figures.get("samples") or 0) >= wanted.samples
+        and (figures.get("coverage") or 0) >= wanted.coverage
+        and (figures.get("seconds") or 0) >= wanted.seconds
+    )
+
+
+def confidence(book: RuleBook, figures: Mapping[str, float | None]) -> str:
+    """How sure a verdict is, by how much was seen."""
+    if enough(book.confidence.high, figures):
+        return HIGH
+    return MEDIUM if enough(book.confidence.medium, figures) else LOW
+
+
+def _fires(rule: Rule, figures: Mapping[str, float | None]) -> bool:
+    holds = [parse_condition(line).holds(figures) for line in rule.when]
+    some = [parse_condition(line).holds(figures) for line in rule.any]
+    against = [parse_condition(line).holds(figures) for line in rule.unless]
+    return all(holds) and (any(some) or not some) and not any(against)
+
+
+def _verdict(
+    book: RuleBook,
+    rule_name: str,
+    rule: Rule,
+    subject: str,
+    name: str,
+    figures: Mapping[str, float | None],
+) -> Verdict:
+    lines = [*rule.when, *(line for line in rule.any if parse_condition(line).holds(figures))]
+    shown = {figure for line in lines for figure in parse_condition(line).names()} | set(places(rule.says))
+    known = {figure: value for figure in sorted(shown) if (value := figures.get(figure)) is not None}
+    return Verdict(
+        rule=rule_name,
+        about=rule.about,
+        subject=subject,
+        name=name,
+        severity=rule.severity,
+        title=rule.title,
+        says=filled_in(rule.says, figures),
+        advice=filled_in(rule.advice, figures),
+        confidence=HIGH if rule.certain else confidence(book, figures),
+        figures={figure: float(value) for figure, value in known.items()},
+        conditions=lines,
+        gain=rule.gain,
+    )

@@ -1,0 +1,63 @@
+"""Rendered tables, compared as text at fixed widths; VMSONAR_EXPECT=write writes what is expected anew."""
+
+import os
+from datetime import UTC
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from vmsonar_inspect.answers import VIEWS
+from vmsonar_inspect.inspection import Settings
+from vmsonar_inspect.opening import opened
+from vmsonar_inspect.render.present import present
+
+from tests.inspect.scenes import SECONDS, healthy, idle_machine, serial
+
+EXPECTED = Path(__file__).parent / "expected"
+
+
+def rendered(paths: list[Path], view: str, width: int, **settings: object) -> str:
+    out = StringIO()
+    with opened(paths, Settings(**settings)) as inspection:
+        Console(file=out, width=width, highlight=False).print(present(inspection, view, UTC))
+    return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
+
+
+def compare(name: str, text: str) -> None:
+    file = EXPECTED / f"{name}.txt"
+    if os.environ.get("VMSONAR_EXPECT") == "write":
+        EXPECTED.mkdir(exist_ok=True)
+        file.write_text(text)
+    assert text == file.read_text()
+
+
+@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_looks_as_expected(view: str, width: int, known: Path) -> None:
+    text = rendered([known], view, width)
+    assert max(map(len, text.splitlines())) <= width
+    compare(f"{view}-{width}", text)
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fleet")
+    for number, machine in enumerate((healthy(), serial(), idle_machine())):
+        machine.hostname = f"vm-{number}"
+        machine.machine_id = f"{number:032x}"
+        machine.record(folder / machine.hostname, SECONDS)
+    return folder
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_many_machines_are_a_row_each_worst_used_first(width: int, fleet: Path) -> None:
+    text = rendered([fleet], "summary", width)
+    assert [line.split()[0] for line in text.splitlines()[1:]] == ["vm-2", "vm-1", "vm-0"]
+    compare(f"fleet-{width}", text)
+
+
+def test_jobs_of_many_machines_say_whose(fleet: Path) -> None:
+    lines = rendered([fleet], "jobs", 120).splitlines()
+    assert lines[0].split()[:2] == ["machine", "job"]
+    assert {line.split()[0] for line in lines[1:]} == {"vm-0", "vm-1", "vm-2"}

@@ -1,0 +1,163 @@
+"""`vmsonar inspect`: what happened on this VM, and what size should it have been."""
+
+import sys
+from datetime import UTC, datetime, tzinfo
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from vmsonar_archive.errors import UsageError, missing_extra
+
+from vmsonar.commands.output import console, print_json
+from vmsonar.places import archive_to_read
+from vmsonar.quantities import parse_duration
+
+if TYPE_CHECKING:
+    from vmsonar_inspect.inspection import Inspection
+
+_VIEWS = "summary, jobs, containers, gpus, users, programs, timeline, advice, gaps"
+
+
+def command(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PATH… [VIEW]", help=f"Archives, bundles or folders of them; then one of: {_VIEWS}."
+        ),
+    ] = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="cpu, memory, gpu, runtime, start, read, write, energy or name."),
+    ] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="Show only so many rows.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="2026-11-16T08:00, today, week, 30d (ago).")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="The end, exclusive.")] = None,
+    user: Annotated[str | None, typer.Option(help="Only jobs and containers of this user.")] = None,
+    pattern: Annotated[
+        str | None, typer.Option("--command", metavar="REGEX", help="Only jobs whose command matches (RE2).")
+    ] = None,
+    min_runtime: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Only jobs that ran that long, such as 5min.")
+    ] = None,
+    tz: Annotated[str, typer.Option(metavar="ZONE", help="Time zone, such as Europe/Berlin.")] = "UTC",
+    country: Annotated[
+        str | None, typer.Option(metavar="CODE", help="Country whose electricity counts, such as DEU.")
+    ] = None,
+    factors: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Time-varying emission factors: time, TAB, g/kWh.")
+    ] = None,
+    rules: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Rules that differ from the default.")
+    ] = None,
+    programs: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Program map (TSV) that comes before the default.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Answer in CSV.")] = False,
+) -> None:
+    """Explains archives and bundles: who used the machine, what went wrong, what size would have done.
+
+    Example: vmsonar inspect /var/lib/vmsonar jobs --from today --sort memory
+    """
+    _need_duckdb()
+    from vmsonar_inspect.energy import load_factor
+    from vmsonar_inspect.frames import Frame
+    from vmsonar_inspect.inspection import Settings
+    from vmsonar_inspect.moments import parse_moment, zone_of
+    from vmsonar_inspect.opening import opened
+    from vmsonar_inspect.programs import compile_pattern, load_programs
+    from vmsonar_inspect.rules import load_rules
+
+    if as_json and as_csv:
+        raise UsageError("--json and --csv exclude each other: give one of them")
+    folders, view = divided(paths or [])
+    zone = zone_of(tz)
+    moments = [None if text is None else parse_moment(text, zone, _now) for text in (since, until)]
+    settings = Settings(
+        frame=Frame(*moments),
+        user=user,
+        command=None if pattern is None else compile_pattern(pattern, "--command"),
+        min_runtime=None if min_runtime is None else _seconds(min_runtime),
+        rules=load_rules(rules),
+        programs=load_programs(programs),
+        factor=load_factor(country, factors),
+    )
+    _check_sort(sort)
+    with opened(folders, settings) as inspection:
+        if as_json:
+            _print_json(inspection, view, zone, sort, top)
+        elif as_csv:
+            _print_csv(inspection, view, zone, sort, top)
+        else:
+            _print_table(inspection, view, zone, sort, top)
+
+
+def divided(arguments: list[str]) -> tuple[list[Path], str]:
+    """The paths and the view: a view's name that is no path is the view, wherever it stands."""
+    from vmsonar_inspect.answers import VIEWS
+
+    views = [name for name in arguments if name in VIEWS and not Path(name).exists()]
+    if len(views) > 1:
+        raise UsageError(f"one view at a time: give one of {' and '.join(views)}")
+    paths = [Path(name) for name in arguments if name not in views]
+    return paths or [archive_to_read(None, None)], views[0] if views else "summary"
+
+
+def _need_duckdb() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("duckdb") is None or find_spec("pyarrow") is None:
+        raise missing_extra("inspect", "vmsonar inspect")
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(parse_duration(text))
+    except ValueError as error:
+        raise UsageError(f"--min-runtime: {error}") from None
+
+
+def _check_sort(sort: str | None) -> None:
+    from vmsonar_inspect.answers import SORTS
+
+    if sort is not None and sort not in SORTS:
+        raise UsageError(f"cannot sort by {sort!r}: give one of {', '.join(SORTS)}")
+
+
+def _print_json(inspection: "Inspection", view: str, zone: tzinfo, sort: str | None, top: int | None) -> None:
+    from vmsonar_inspect.answers import arranged, document, fleet_row, rows_of, summary_of, worst_used_first
+
+    if view == "summary" and len(inspection.sources) == 1:
+        rows = [summary_of(inspection, archive, top) for archive in inspection.sources]
+        print_json(document(inspection, view, rows))
+    elif view == "summary":
+        fleet = worst_used_first([fleet_row(inspection, machine) for machine in inspection.machines])
+        print_json(document(inspection, "machines", fleet[:top]))
+    else:
+        print_json(document(inspection, view, arranged(rows_of(inspection, view, zone), sort, top)))
+
+
+def _print_csv(inspection: "Inspection", view: str, zone: tzinfo, sort: str | None, top: int | None) -> None:
+    from vmsonar_inspect.answers import ROW_TYPES, arranged, fleet_row, rows_of, to_csv, worst_used_first
+
+    if view == "summary":
+        rows = worst_used_first([fleet_row(inspection, machine) for machine in inspection.machines])[:top]
+    elif view == "advice":
+        rows = [verdict for advice in rows_of(inspection, view, zone) for verdict in advice.verdicts][:top]
+    else:
+        rows = arranged(rows_of(inspection, view, zone), sort, top)
+    sys.stdout.write(to_csv(rows, ROW_TYPES[view]))
+
+
+def _print_table(
+    inspection: "Inspection", view: str, zone: tzinfo, sort: str | None, top: int | None
+) -> None:
+    from vmsonar_inspect.render.present import present
+
+    console().print(present(inspection, view, zone, sort, top))
