@@ -172,6 +172,13 @@ def test_what_is_not_supported_is_asked_once(stub: Stub, collector: GpuCollector
     assert stub.calls()[2] == 2
 
 
+def test_more_processes_than_there_was_room_for(stub: Stub, collector: GpuCollector) -> None:
+    stub.play(DRIVER + gpu(0, *(f"compute {pid} {pid * 4096}" for pid in range(1, 301))))
+    for seconds in (0, 10):
+        rows = plain(collector.collect(tick(seconds)))["gpu_process"]
+        assert [(row["pid"], row["memory_used"]) for row in rows] == [(n, n * 4096) for n in range(1, 301)]
+
+
 def test_cards(stub: Stub, collector: GpuCollector) -> None:
     parent = gpu(0, "mig 1 7", without=("mig",))
     instance = "gpu 100 uuid MIG-a\ngpu 100 name A100 MIG 1g.5gb\ngpu 100 memory 5100273664 0 0\n"

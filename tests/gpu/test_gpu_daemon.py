@@ -1,0 +1,95 @@
+"""The daemon with a GPU: pynvml finds the library by its name, a hang delays nobody, `gpu: none` touches nothing."""
+
+import os
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from vmsonar_archive.records import Sample
+
+from tests.daemon.running import NODE, daemon, samples, stop, wait_for
+from tests.gpu.conftest import Stub
+from tests.gpu.scenarios import DRIVER, gpu, uuid
+
+GPU = 'Entry("gpu", "vmsonar.collectors.gpu")'
+
+
+@pytest.fixture
+def environment(stub: Stub, tmp_path: Path) -> dict[str, str]:
+    """What makes a process find the stub by name."""
+    return {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(stub.library.parent),
+        "NVML_STUB_SCENARIO": str(tmp_path / "scenario"),
+        "NVML_STUB_MARK": str(tmp_path / "loaded"),
+    }
+
+
+def config(tmp_path: Path, gpus: str = "auto") -> str:
+    """A configuration with a sysfs that shows the driver as loaded."""
+    state = tmp_path / "sys/module/nvidia/initstate"
+    state.parent.mkdir(parents=True)
+    state.write_text("live\n")
+    path = tmp_path / "config.yaml"
+    path.write_text(f"sysfs: {tmp_path / 'sys'}\ncollectors:\n  gpu: {gpus}\n")
+    return f"--config={path}"
+
+
+def found(archive: Path) -> list[Sample]:
+    return [sample for sample in samples(archive) if sample.gpu]
+
+
+def test_a_hang_delays_nobody_and_ends_well(stub: Stub, environment: dict[str, str], tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    stub.play(DRIVER + gpu(0))
+    with daemon(
+        archive, "--interval=200ms", config(tmp_path), entries=(NODE, GPU), env=environment
+    ) as process:
+        wait_for(lambda: found(archive))
+        assert (tmp_path / "loaded").exists()
+        stub.play(DRIVER + gpu(0, "hang:nvmlDeviceGetPowerUsage 30000"))
+        wait_for(lambda: len([sample for sample in found(archive) if sample.gpu[0].error]) >= 10)
+        seconds, code, _ = stop(process)
+    assert code == 0
+    assert seconds < 2
+    everything = samples(archive)
+    hung = [sample for sample in everything if sample.gpu and sample.gpu[0].error]
+    assert {(row.gpu_uuid, row.error, row.power) for sample in hung for row in sample.gpu} == {
+        (uuid(0), "timeout", None)
+    }
+    # each of the others' rows is there, and the ticks kept their time
+    assert all(sample.node for sample in everything)
+    pauses = [(b.boottime - a.boottime) / 1e9 for a, b in pairwise(hung)]
+    assert sorted(pauses)[len(pauses) // 2] < 1.0
+    gaps = [row.reason for sample in everything for row in sample.gap if row.collector == "gpu"]
+    assert gaps.count("timeout") >= 1
+
+
+def test_gpu_none_never_touches_the_gpu(stub: Stub, environment: dict[str, str], tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    stub.play(DRIVER + gpu(0))
+    options = ("--interval=100ms", config(tmp_path, "none"))
+    with daemon(archive, *options, entries=(NODE, GPU), env=environment) as process:
+        wait_for(lambda: len(samples(archive)) >= 5)
+        maps = Path(f"/proc/{process.pid}/maps").read_text()
+        stop(process)
+    assert found(archive) == []
+    assert "libnvidia-ml" not in maps
+    assert not (tmp_path / "loaded").exists()
+
+
+def test_the_sysinfo_of_a_daemon_has_the_cards(
+    stub: Stub, environment: dict[str, str], tmp_path: Path
+) -> None:
+    from vmsonar_archive.reader import open_archive
+
+    archive = tmp_path / "archive"
+    stub.play(DRIVER + gpu(0))
+    options = ("--interval=200ms", config(tmp_path))
+    with daemon(archive, *options, entries=(NODE, GPU), env=environment) as process:
+        time.sleep(0.3)
+        stop(process)
+    with open_archive(archive) as opened:
+        (info, *_) = opened.sysinfos()
+    assert [(card.gpu_uuid, card.model) for card in info.cards or []] == [(uuid(0), "NVIDIA A100-SXM4-40GB")]
