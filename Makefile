@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+RUNNABLE := $(VENV)/.runnable
 
 .DEFAULT_GOAL := help
 .PHONY: help venv run test check format bench chaos wheel docs clean
@@ -15,10 +16,20 @@ venv: $(STAMP) ## Make .venv with everything development needs
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ $(RUNNABLE)
+
+$(RUNNABLE):
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[inspect]'
 	@touch $@
 
-run: ## Record this machine for 30 s, then bundle, verify and inspect it
-	@PYTHON=$(PYTHON) VENV=$(VENV) bash docs/demo
+run: $(RUNNABLE) ## Record this machine for 30 s, then bundle, verify and inspect it
+	rm -rf demo-archive demo-bundle.tar demo-page.html
+	$(BIN)/vmsonar daemon --archive demo-archive --interval 1s --for 30s
+	$(BIN)/vmsonar bundle --archive demo-archive -o demo-bundle.tar
+	$(BIN)/vmsonar verify demo-bundle.tar
+	$(BIN)/vmsonar inspect demo-bundle.tar
+	$(BIN)/vmsonar inspect demo-bundle.tar --html demo-page.html
 
 test: venv ## Run all tests; a missing real part is skipped with a reason
 	$(BIN)/python -m pytest
@@ -38,6 +49,12 @@ bench: venv ## Measure, print a table and JSON
 
 chaos: venv ## The long forms of the fault tests
 	$(BIN)/python -m pytest -m chaos
+
+wheel: venv ## Build the wheel, install it alone into an empty environment and run it
+	rm -rf build/wheel dist && $(PYTHON) -m venv build/wheel
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	build/wheel/bin/python -m pip install --quiet --disable-pip-version-check dist/vmsonar-*.whl
+	VMSONAR_WHEEL=build/wheel $(BIN)/python -m pytest -q tests/wheel
 
 docs: venv ## Generate docs/format.md, the JSON Schema and docs/configuration.md
 	$(BIN)/python -m vmsonar_archive.reference docs

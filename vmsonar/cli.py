@@ -25,6 +25,11 @@ class Entry:
 
 #: Every command. To add one: its module with a function `command`, and its line here.
 COMMANDS: tuple[Entry, ...] = (
+    Entry("daemon", "vmsonar.commands.daemon", "Sample this machine until told to stop."),
+    Entry("sample", "vmsonar.commands.sample", "Take one sample: to look at, or for cron."),
+    Entry("sysinfo", "vmsonar.commands.sysinfo", "Show what this machine is."),
+    Entry("status", "vmsonar.commands.status", "Is the recorder healthy?"),
+    Entry("doctor", "vmsonar.commands.doctor", "What can be seen here, what not, and how to change that."),
     Entry("bundle", "vmsonar.commands.bundle", "Make one transportable file of an archive."),
     Entry("verify", "vmsonar.commands.verify", "Is an archive or bundle whole and unaltered?"),
     Entry("recover", "vmsonar.commands.recover", "Save what is readable of a damaged archive or bundle."),

@@ -128,7 +128,7 @@ class Daemon:
             f"{one.collector}: {one.item}"
             for collector in self._session.recorder.sampler.collectors
             for one in collector.capabilities()
-            if not one.available
+            if not one.available and one.remedy is not None
         ]
         if hidden:
             self._log.warning(f"cannot see here: {'; '.join(hidden)} (vmsonar doctor tells why)")

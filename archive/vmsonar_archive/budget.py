@@ -34,6 +34,10 @@ class Budget:
         """The size at which a segment ends before its hour does."""
         return max(self.limit(root) // _SEGMENT_SHARE, 64 * 1024)
 
+    def working_limit(self, root: Path) -> int:
+        """What finished files and the live ones may take: there must be room for one that is written anew."""
+        return max(self.limit(root) - self.segment_limit(root), 0)
+
 
 def free_bytes(root: Path) -> int:
     """What an ordinary user can still write to the file system."""

@@ -137,7 +137,7 @@ class Upkeep:
     def keep_budget(self, live_bytes: int) -> int:
         """Drops the oldest files until the limits hold; returns what the archive then takes."""
         used = live_bytes + self._sealed_bytes()
-        limit = self._budget.limit(self._root)
+        limit = self._budget.working_limit(self._root)
         missing = self._budget.min_free - budgets.free_bytes(self._root)
         first_day = budgets.first_kept_day(self._budget, self._now().date())
         candidates = budgets.oldest_first(self._journal.ledger.current)

@@ -79,7 +79,7 @@ class ArchiveWriter:
         self._losses = Losses()
         self._leftovers = False
         self._ticks = 0
-        self._limit = budget.limit(root)
+        self._limit = budget.working_limit(root)
         self._segment_limit = budget.segment_limit(root)
         self._sealed_bytes = self._upkeep.keep_budget(0)
         self._child: tuple[Rewriting, subprocess.Popen[bytes]] | None = None

@@ -68,6 +68,17 @@ def test_every_flipped_byte_is_reported_and_costs_no_other_frame(tmp_path):
     assert check(root).ok
 
 
+def test_every_flipped_byte_of_a_sysinfo_segment_is_reported(tmp_path):
+    root = make_archive(tmp_path / "a", count=1)
+    (path,) = segments(root, "sysinfo")
+    for offset in range(path.stat().st_size):
+        restore = flip(path, offset)
+        report = check(root)
+        assert not report.ok, offset
+        assert path.name in {finding.path.rpartition("/")[2] for finding in report.findings}
+        restore()
+
+
 def test_records_before_the_damage_in_a_live_frame_are_saved(tmp_path):
     root = make_archive(tmp_path / "a", count=40, processes=50)
     (path,) = segments(root)

@@ -127,6 +127,12 @@ def test_a_format_from_the_future_is_refused_in_words(tmp_path):
     assert codes(report) == {"newer_format"}
 
 
+def wait_until_idle(writer) -> None:
+    deadline = time.monotonic() + 10
+    while not writer._keeper.idle and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
 def test_the_budget_is_kept_within_a_day_and_told(tmp_path):
     limit = 5_000_000
     writer = open_writer(tmp_path, budget=Budget(max_bytes=limit, min_free=0))
@@ -141,13 +147,15 @@ def test_the_budget_is_kept_within_a_day_and_told(tmp_path):
             time_ = START + timedelta(seconds=batch * 100 + number)
             writer.append(time_, "boot", (batch * 100 + number) * 10**9, {"process": body})
             writer.maintain()
-        deadline = time.monotonic() + 10
-        while not writer._keeper.idle and time.monotonic() < deadline:
-            time.sleep(0.001)
+        # A hundred samples in a few milliseconds: only here must the keeper be given the time to follow.
+        for _ in range(3):
+            wait_until_idle(writer)
+            writer.maintain()
+        wait_until_idle(writer)
         largest = max(largest, sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()))
     writer.close()
     one_segment = limit // 16
-    assert limit * 0.8 < largest <= limit + 2 * one_segment
+    assert limit * 0.8 < largest <= limit + one_segment
     report = check(tmp_path)
     assert report.ok
     assert "dropped" in codes(report)

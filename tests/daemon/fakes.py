@@ -37,7 +37,10 @@ class Fake(Collector):
         return rows
 
     def capabilities(self):
-        return [Capability(collector=self.name, item="all", available=False, reason="it is a fake")]
+        return [
+            Capability(collector=self.name, item="all", available=False, reason="a fake", remedy="be real"),
+            Capability(collector=self.name, item="a yeti", available=False, reason="there is none"),
+        ]
 
 
 class Raises(Fake):

@@ -10,14 +10,16 @@ from vmsonar_archive.records import Capability
 from vmsonar.collectors.base import Collector, ProcessFacts, Rows, Tick
 from vmsonar.collectors.job import encode_job_info
 from vmsonar.collectors.job_accounting import Accounting
+from vmsonar.collectors.job_pss import PssReader
 from vmsonar.collectors.job_restore import Last, read_last, restore_jobs, take_over
 from vmsonar.collectors.job_table import JobTable, oldest
+from vmsonar.collectors.process_activity import activity
 from vmsonar.collectors.process_command import policy
-from vmsonar.collectors.process_entry import Process
+from vmsonar.collectors.process_entry import DENIED, NOT_OPEN, Process
 from vmsonar.collectors.process_files import ProcessFiles, raise_descriptor_limit
 from vmsonar.collectors.process_identity import Identities, encode_info
 from vmsonar.collectors.process_stat import ignores_children
-from vmsonar.collectors.process_table import PATIENCE, ProcessTable, has_own_clocks
+from vmsonar.collectors.process_table import PATIENCE, ProcessTable
 from vmsonar.collectors.process_users import Users
 from vmsonar.collectors.process_view import process_capabilities, process_gaps
 from vmsonar.collectors.setup import Setup
@@ -54,7 +56,7 @@ class ProcessCollector(Collector):
         self.files = ProcessFiles(str(host.proc), budget)
         self.table = ProcessTable(
             self.files,
-            has_own_clocks(str(host.proc)),
+            activity(str(host.proc), self.files),
             self._filter.kernel_threads,
             os.sysconf("SC_PAGE_SIZE"),
         )
@@ -64,6 +66,7 @@ class ProcessCollector(Collector):
         self._accounting = Accounting(
             self.table.by_pid, self.table.children, self.table.is_alive, self.table.look, self._is_deaf
         )
+        self._pss = PssReader(self.files.smaps_rollup)
         self._facts: dict[int, ProcessFacts] = {}
         self._containers: dict[str, list[int]] = {}
         self._last = last
@@ -83,11 +86,10 @@ class ProcessCollector(Collector):
         if first and self._last is not None:
             self._restore(self._last, tick.boot)
         vanished, new = self.table.changes(now)
-        self.table.wake_orphans(vanished)
         for process in oldest(new):
             self._welcome(process, tick)
         vanished |= self._not_found_again()
-        looked = self._look_at_changed(tick)
+        looked = self._look_at_changed(tick, vanished)
         for process in looked:
             self._place(process, tick)
         if self._settings.with_jobs:
@@ -97,6 +99,7 @@ class ProcessCollector(Collector):
         if first:
             self._complete_restored(tick)
         self._previous = now
+        self.table.end_round(now)
         return self._rows(tick, first)
 
     def _restore(self, last: Last, boot: str) -> None:
@@ -125,34 +128,40 @@ class ProcessCollector(Collector):
         self._identify(process, tick)
         self._place(process, tick)
 
-    def _look_at_changed(self, tick: Tick) -> list[Process]:
-        ran, due = self.table.ran(tick.boottime)
+    def _look_at_changed(self, tick: Tick, vanished: set[Process]) -> list[Process]:
+        """Reads those who ran, and those who may have been changed by others."""
         looked = []
         look = self.table.look
+        ran = self.table.ran()
         for process in ran:
             comm = process.comm
             if look(process):
                 looked.append(process)
-                if process.looks == 2 or process.comm is not comm or process.due <= tick.boottime:
+                if process.looks == 2 or process.comm is not comm:
                     self._identify(process, tick)
-        for process in due:
+        others = set(self.table.orphans(vanished))
+        others.update(self.table.turns(tick.boottime))
+        for process in others.difference(ran):
             if look(process, ran=False):
                 looked.append(process)
-                process.due = tick.boottime + PATIENCE
-                if (
-                    process.identity is None
-                    or self._identities.belongs(process) is not process.identity.membership
-                ):
-                    self._identify(process, tick)
+                self._check_group(process, tick)
+        for process in others.intersection(ran):
+            self._identify(process, tick)
         return looked
+
+    def _check_group(self, process: Process, tick: Tick) -> None:
+        """A sleeper keeps its user and its name, but others can move it to another control group."""
+        identity = process.identity
+        if identity is None or self._identities.belongs(process) is not identity.membership:
+            self._identify(process, tick)
 
     def _identify(self, process: Process, tick: Tick) -> None:
         """Reads who it is, and makes an info row if that is new."""
-        if process.identity is not None:
-            process.due = tick.boottime + PATIENCE
         identity = self._identities.read(process)
         if identity == process.identity:
             return
+        if process.identity is not None and process.io_fd == DENIED:
+            process.io_fd = NOT_OPEN  # it may be ours now
         self._keep_facts(process, identity.user_id, identity.membership.container_id)
         process.identity = identity
         process.kept = self._filter.keeps(identity)
@@ -186,6 +195,8 @@ class ProcessCollector(Collector):
         if not self._settings.with_jobs:
             return
         job = self.jobs.place(process, tick.boot)
+        if process.job is not None:
+            process.job.weigh(process)
         if process.moved is None and process.job is not None:
             process.job.is_partial_io = True
         if job is not None:
@@ -218,6 +229,9 @@ class ProcessCollector(Collector):
         rows.extend("process", [process.row for process in kept])
         rows.extend("process_info", [process.info for process in kept] if tick.fresh else self._new_infos)
         jobs = self.jobs.shown()
+        for job in jobs:
+            if job.is_dirty:
+                self._pss.refresh(job, tick.boottime)
         rows.extend("job", [job.encode() for job in jobs])
         rows.extend("job_info", [job.info for job in jobs] if tick.fresh else self._new_job_infos)
         rows.extend("event", [job.encode_end() for job in self.jobs.take_ended()])

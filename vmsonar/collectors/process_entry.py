@@ -24,29 +24,29 @@ class Process:
     __slots__ = (
         "cgroup_fd",
         "cgroup_text",
-        "clock",
         "comm",
         "counted",
         "counted_moved",
         "counted_reaped",
-        "cpu_ns",
         "data_stack",
-        "due",
         "facts",
         "fields",
         "flags",
         "folder_fd",
         "identity",
+        "index",
         "info",
         "inherited",
         "io_fd",
         "io_text",
         "job",
         "kept",
+        "known_ppid",
         "looks",
         "minor",
         "moved",
         "name",
+        "noted",
         "pace",
         "paced",
         "pgid",
@@ -57,6 +57,7 @@ class Process:
         "reaped",
         "resident",
         "row",
+        "schedstat",
         "schedstat_fd",
         "session",
         "shared",
@@ -67,15 +68,16 @@ class Process:
         "terminal",
         "threads",
         "used",
+        "weighed",
     )
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.pid = int(name)
-        #: The clock of the whole process, all threads (clock_getcpuclockid(3)).
-        self.clock = ~self.pid << 3 | 2
-        self.cpu_ns: int | bytes = -1
-        self.due = 0
+        #: Where its clock stands in the arrays, and what the clock showed before the first look.
+        self.index = 0
+        self.noted = 0
+        self.schedstat = b""
         self.looks = 0
         self.stat_fd = self.statm_fd = self.io_fd = self.cgroup_fd = self.schedstat_fd = NOT_OPEN
         self.folder_fd = NOT_OPEN
@@ -83,7 +85,7 @@ class Process:
         self.comm = b""
         self.fields: list[bytes] = []
         self.start = -1
-        self.ppid = self.pgid = self.session = self.terminal = self.flags = 0
+        self.ppid = self.known_ppid = self.pgid = self.session = self.terminal = self.flags = 0
         self.threads = self.minor = self.resident = 0
         self.shared: int | None = None
         self.data_stack: int | None = None
@@ -100,6 +102,8 @@ class Process:
         self.inherited = 0
         self.pss_private: int | None = None
         self.pss_at = 0
+        #: Threads, resident and shared bytes as they are in the sums of its job.
+        self.weighed = (0, 0, 0)
         self.row = b""
         self.info = b""
         self.kept = True

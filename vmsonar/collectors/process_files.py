@@ -86,33 +86,30 @@ class ProcessFiles:
 
     def schedstat(self, process: Process) -> bytes | None:
         """Run time and slices of the main thread: unchanged in a process of one thread that did not run."""
-        process.schedstat_fd = self._kept(process, process.schedstat_fd, "schedstat", self._budget)
-        if process.schedstat_fd >= 0:
-            return _pread(process.schedstat_fd, _SMALL) or None
-        return self._read_once(process, "schedstat", _SMALL)
+        if process.schedstat_fd == NOT_OPEN:
+            process.schedstat_fd = self._open(process, "schedstat", self._budget)
+        return self._read(process, process.schedstat_fd, "schedstat")
 
     def statm(self, process: Process) -> bytes | None:
-        process.statm_fd = self._kept(process, process.statm_fd, "statm", self._budget)
-        if process.statm_fd >= 0:
-            return _pread(process.statm_fd, _SMALL) or None
-        return self._read_once(process, "statm", _SMALL)
+        # Most processes never change their size after their first look.
+        if process.statm_fd == NOT_OPEN and process.looks > 1:
+            process.statm_fd = self._open(process, "statm", self._budget)
+        return self._read(process, process.statm_fd, "statm")
 
     def io(self, process: Process) -> bytes | None:
         """The I/O counters, or None where we may not read them."""
-        if process.io_fd == DENIED:
-            return None
-        process.io_fd = self._kept(process, process.io_fd, "io", self._budget)
-        if process.io_fd < 0:
-            return None if process.io_fd == DENIED else self._read_once(process, "io", _SMALL)
-        text = _pread(process.io_fd, _SMALL)
-        if text is None:  # it became another user's
+        if process.io_fd == NOT_OPEN:
+            process.io_fd = self._open(process, "io", self._budget)
+        text = self._read(process, process.io_fd, "io")
+        if text is None and process.io_fd >= 0:  # it became another user's
             self._close(process.io_fd)
             process.io_fd = DENIED
         return text
 
     def cgroup(self, process: Process) -> bytes | None:
         # Read once a minute: kept only while that leaves room for what is read at every sample.
-        process.cgroup_fd = self._kept(process, process.cgroup_fd, "cgroup", self._budget // 2)
+        if process.cgroup_fd == NOT_OPEN and process.looks > 1:
+            process.cgroup_fd = self._open(process, "cgroup", self._budget // 2)
         if process.cgroup_fd >= 0:
             return _pread(process.cgroup_fd, _CGROUP_SIZE) or None
         return self._read_once(process, "cgroup", _CGROUP_SIZE)
@@ -164,10 +161,15 @@ class ProcessFiles:
         process.stat_fd = process.statm_fd = process.io_fd = NOT_OPEN
         process.cgroup_fd = process.schedstat_fd = NOT_OPEN
 
-    def _kept(self, process: Process, descriptor: int, leaf: str, budget: int) -> int:
-        """The descriptor, opened now if there is room; only a pinned process may keep one."""
-        if descriptor != NOT_OPEN or process.stat_fd < 0 or self.open_count >= budget:
-            return descriptor
+    def _read(self, process: Process, descriptor: int, leaf: str) -> bytes | None:
+        if descriptor >= 0:
+            return _pread(descriptor, _SMALL) or None
+        return None if descriptor == DENIED else self._read_once(process, leaf, _SMALL)
+
+    def _open(self, process: Process, leaf: str, budget: int) -> int:
+        """A descriptor to keep, if there is room; only a pinned process may have one."""
+        if process.stat_fd < 0 or self.open_count >= budget:
+            return NOT_OPEN
         try:
             descriptor = os.open(f"{self._root}/{process.name}/{leaf}", os.O_RDONLY | os.O_CLOEXEC)
         except PermissionError:

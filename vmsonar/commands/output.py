@@ -26,12 +26,14 @@ def console() -> "Console":
     return Console(width=None if sys.stdout.isatty() else _UNSEEN_WIDTH, highlight=False)
 
 
-def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
+def print_table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, header: bool = True
+) -> None:
     """A plain table: no boxes, so that it can be read by eye and by awk."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, show_header=header)
     for name in titles:
         table.add_column(name, overflow="fold")
     for row in rows:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from vmsonar_archive.records import Card, GpuRow
 
+from vmsonar.collectors.files import read_text
 from vmsonar.collectors.gpu.drm_devices import DrmDevice
-from vmsonar.collectors.gpu.sysfs import read_int, read_text, scaled, whole
+from vmsonar.collectors.gpu.sysfs import read_int, scaled, whole
 
 _MICRO = 1_000_000
 _FASTEST_FAN = 255

@@ -1,8 +1,7 @@
 """The GPU collector: each maker's source with its own deadline, joined to the processes of the tick."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 from vmsonar_archive.ids import SeriesIds
 from vmsonar_archive.lines import encode_row
@@ -10,15 +9,13 @@ from vmsonar_archive.records import Capability, Card, GpuProcessRow
 
 from vmsonar.clock import Clock
 from vmsonar.collectors.base import Collector, Rows, Tick
-from vmsonar.collectors.gpu.drm import DrmSource
-from vmsonar.collectors.gpu.gate import Nvml
+from vmsonar.collectors.gpu.drm_part import DrmPart
 from vmsonar.collectors.gpu.join import identify
-from vmsonar.collectors.gpu.nvidia import NvidiaSource, driver_version
+from vmsonar.collectors.gpu.nvidia_part import NvidiaPart
 from vmsonar.collectors.gpu.part import Part
 from vmsonar.collectors.gpu.reading import Reading, Use
-from vmsonar.collectors.gpu.sight import capabilities, unloaded_nvidia
 from vmsonar.collectors.setup import Setup
-from vmsonar.collectors.troubles import Trouble, Troubles
+from vmsonar.collectors.troubles import Troubles
 from vmsonar.host import Host
 
 VENDORS = ("nvidia", "amd", "intel")
@@ -44,59 +41,34 @@ class GpuCollector(Collector):
         self._host = host
         self._ids = ids
         self._series: dict[str, str] = {}
-        self._vendors = vendors
-        self._clock = clock or Clock()
-        self._nvidia = NvidiaSource(Nvml(library), processes)
-        self._nvidia_part = Part("NVIDIA", deadline)
-        self._drm = DrmSource(host, vendors, processes)
-        self._drm_part = Part("DRM", deadline)
         self._troubles = Troubles(self.name)
-        self._hardware: bool | None = None
+        self._parts: list[Part] = []
+        if "nvidia" in vendors:
+            self._parts.append(NvidiaPart(host, clock or Clock(), processes, library, deadline))
+        if {"amd", "intel"} & set(vendors):
+            self._parts.append(DrmPart(host, vendors, processes, deadline))
 
     def collect(self, tick: Tick) -> Rows:
         rows = Rows()
-        troubles = self._collect_nvidia(tick, rows) if "nvidia" in self._vendors else []
-        if self._drm.present():
-            processes = dict(tick.processes)
-            self._add(tick, self._drm_part.read(lambda: self._drm.sample(tick.boottime, processes)), rows)
-            troubles += self._drm_part.troubles()
+        for part in self._parts:
+            self._add(tick, part.collect(tick), rows)
+        troubles = [trouble for part in self._parts for trouble in part.troubles()]
         self._troubles.tell(troubles, tick, rows)
         return rows
 
     def cards(self) -> list[Card]:
         """The GPUs as hardware, for sysinfo."""
-        cards: list[Card] = []
-        version = driver_version(self._host)
-        if "nvidia" in self._vendors and version is not None:
-            now, boottime = self._clock.now(), self._clock.boottime_ns()
-            cards += self._nvidia_part.ask(lambda: self._nvidia.cards(version, now, boottime), [])
-        if self._drm.present():
-            cards += self._drm_part.ask(self._drm.cards, [])
-        return cards
+        return [card for part in self._parts for card in part.cards()]
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Mapping[str, object]:
         return {"cards": self.cards()}
 
     def capabilities(self) -> list[Capability]:
-        version = driver_version(self._host)
-        if "nvidia" in self._vendors and version is not None and not self._nvidia_part.asked:
-            now, boottime = self._clock.now(), self._clock.boottime_ns()
-            self._nvidia_part.read(lambda: self._nvidia.sample(version, now, boottime))
-        return capabilities(self.name, self._host, self._vendors, self._nvidia_part, self._drm)
+        return [each for part in self._parts for each in part.capabilities(self.name)]
 
     def close(self) -> None:
-        self._nvidia_part.close(self._nvidia.close)
-        self._drm_part.close(self._drm.close)
-
-    def _collect_nvidia(self, tick: Tick, rows: Rows) -> list[Trouble]:
-        version = driver_version(self._host)
-        if version is None and not self._nvidia_part.knows_devices:
-            if self._hardware is None:
-                self._hardware = unloaded_nvidia(self._host)
-            return [("driver_not_loaded", "NVIDIA GPUs")] if self._hardware else []
-        reading = self._nvidia_part.read(lambda: self._nvidia.sample(version, tick.time, tick.boottime))
-        self._add(tick, reading, rows)
-        return self._nvidia_part.troubles()
+        for part in self._parts:
+            part.close()
 
     def _add(self, tick: Tick, reading: Reading, rows: Rows) -> None:
         for row in reading.rows:

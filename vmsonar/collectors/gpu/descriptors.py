@@ -13,6 +13,8 @@ _MOST_PER_TICK = 250
 
 @dataclass(slots=True)
 class _Watched:
+    """What is known of one process."""
+
     start_ticks: int | None
     due: int = 0
     pause: int = _FIRST_PAUSE

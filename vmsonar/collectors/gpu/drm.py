@@ -10,7 +10,7 @@ from vmsonar.collectors.base import ProcessFacts
 from vmsonar.collectors.gpu.amd import amd_card, read_amd
 from vmsonar.collectors.gpu.clients import ClientMeters, ClientUse, once_each, read_clients
 from vmsonar.collectors.gpu.descriptors import Descriptors
-from vmsonar.collectors.gpu.drm_devices import DrmDevice, card_names, find_devices
+from vmsonar.collectors.gpu.drm_devices import DrmDevice, find_devices
 from vmsonar.collectors.gpu.intel import intel_card, read_intel
 from vmsonar.collectors.gpu.kfd import KfdNode, KfdUse, read_nodes, read_uses
 from vmsonar.collectors.gpu.reading import Reading, Use
@@ -32,16 +32,14 @@ class DrmSource:
         self._descriptors = Descriptors(host.proc)
         self._meters = ClientMeters()
 
-    def present(self) -> bool:
+    def look(self, names: list[str]) -> bool:
         """Whether there is, or was, any card of the wanted makers; looks again only when the names change."""
-        names = card_names(self._host.sys)
         if names != self._names:
             self._names = names
             self._change(find_devices(self._host.sys, names, self._vendors))
         return bool(self._present or self._gone)
 
     def devices(self) -> list[DrmDevice]:
-        self.present()
         return list(self._present)
 
     def sees_all_processes(self) -> bool:

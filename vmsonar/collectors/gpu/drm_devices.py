@@ -1,6 +1,5 @@
 """The GPUs of AMD and Intel below /sys/class/drm."""
 
-import os
 import re
 from collections import Counter
 from collections.abc import Collection
@@ -9,8 +8,8 @@ from pathlib import Path
 
 from vmsonar_archive.records import GpuRow
 
+from vmsonar.collectors.files import read_text
 from vmsonar.collectors.gpu.integrator import Integrator
-from vmsonar.collectors.gpu.sysfs import read_text
 
 _CARD = re.compile(r"card([0-9]+)")
 _VENDORS = {"amdgpu": "amd", "i915": "intel", "xe": "intel"}
@@ -43,14 +42,6 @@ class DrmDevice:
 
     def row(self, error: str | None = None) -> GpuRow:
         return GpuRow(gpu_uuid=self.uuid, gpu_index=self.index, vendor=self.vendor, error=error)
-
-
-def card_names(sys: Path) -> list[str]:
-    """The names of the cards, without their connectors."""
-    try:
-        return sorted(name for name in os.listdir(sys / "class/drm") if _CARD.fullmatch(name))
-    except OSError:
-        return []
 
 
 def find_devices(sys: Path, names: list[str], vendors: Collection[str]) -> list[DrmDevice]:

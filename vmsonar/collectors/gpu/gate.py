@@ -6,9 +6,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 from vmsonar.collectors.gpu.faults import DriverFault, GpuFault, ValueFault, at_opening, fault_of
+
+_INSUFFICIENT_SIZE, _FUNCTION_NOT_FOUND = 7, 13
+#: nvmlProcessInfo_v2_t, which is that of version 3 too: process, bytes, and the numbers of its MIG instances.
+_PROCESS = Struct("@IQ8x")
 
 
 class Nvml:
@@ -19,6 +24,7 @@ class Nvml:
         self._module: Any = None
         self._error: type[Exception] = Exception
         self._functions: dict[str, Callable[..., Any] | None] = {}
+        self._buffer = ctypes.create_string_buffer(64 * _PROCESS.size)
 
     def open(self) -> None:
         """Loads and initialises the library, or raises DriverFault."""
@@ -43,6 +49,23 @@ class Nvml:
             raise fault_of(getattr(error, "value", 999)) from None
         except UnicodeDecodeError:
             raise ValueFault("unknown_error", lasting=False) from None
+
+    def processes(self, name: str, handle: Any) -> list[tuple[int, int]]:
+        """Ids and bytes of the processes that a function lists; pynvml's own way asks twice and costs threefold."""
+        function = getattr(self._module.nvmlLib, name, None)
+        if function is None:
+            raise fault_of(_FUNCTION_NOT_FOUND)
+        count = ctypes.c_uint(len(self._buffer) // _PROCESS.size)
+        code = function(handle, ctypes.byref(count), self._buffer)
+        while code == _INSUFFICIENT_SIZE:
+            # more may start before the next call
+            self._buffer = ctypes.create_string_buffer((count.value * 2 + 8) * _PROCESS.size)
+            count = ctypes.c_uint(len(self._buffer) // _PROCESS.size)
+            code = function(handle, ctypes.byref(count), self._buffer)
+        if code != 0:
+            raise fault_of(code)
+        found = memoryview(self._buffer)[: count.value * _PROCESS.size]
+        return list(_PROCESS.iter_unpack(found))
 
     def close(self) -> None:
         """Shuts the library down; a driver that is gone cannot stop us from that."""
@@ -80,6 +103,6 @@ class Nvml:
     def _find(self, name: str) -> Callable[..., Any]:
         function: Callable[..., Any] | None = getattr(self._module, name, None)
         if function is None:
-            raise fault_of(13)
+            raise fault_of(_FUNCTION_NOT_FOUND)
         self._functions[name] = function
         return function

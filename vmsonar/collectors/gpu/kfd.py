@@ -4,7 +4,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from vmsonar.collectors.gpu.sysfs import read_int, read_text
+from vmsonar.collectors.files import read_text
+from vmsonar.collectors.gpu.sysfs import read_int
 
 
 @dataclass(frozen=True, slots=True)

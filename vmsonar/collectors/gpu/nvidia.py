@@ -11,15 +11,6 @@ from vmsonar.collectors.gpu.nvidia_cards import read_cards
 from vmsonar.collectors.gpu.nvidia_device import Device, Memory
 from vmsonar.collectors.gpu.nvidia_session import NvidiaSession
 from vmsonar.collectors.gpu.reading import Reading
-from vmsonar.host import Host
-
-
-def driver_version(host: Host) -> str | None:
-    """The text that the loaded driver shows, or None where none is loaded."""
-    try:
-        return (host.proc / "driver/nvidia/version").read_text(errors="replace")
-    except OSError:
-        return "" if (host.sys / "module/nvidia/initstate").exists() else None
 
 
 class NvidiaSource:

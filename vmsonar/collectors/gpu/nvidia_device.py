@@ -61,9 +61,22 @@ class Device:
         try:
             return self.nvml.call(name, self.handle, *arguments)
         except ValueFault as fault:
-            if fault.lasting:
-                self._absent.add(key)
+            self._note(fault, key)
             return None
+
+    def processes(self, name: str) -> list[tuple[int, int]] | None:
+        """The processes that a function lists, likewise."""
+        if (name,) in self._absent:
+            return None
+        try:
+            return self.nvml.processes(name, self.handle)
+        except ValueFault as fault:
+            self._note(fault, (name,))
+            return None
+
+    def _note(self, fault: ValueFault, key: tuple[Any, ...]) -> None:
+        if fault.lasting:
+            self._absent.add(key)
 
     def number(self, name: str, *arguments: Any) -> int | None:
         """A 32-bit reading; all bits set mean that there is none."""

@@ -2,13 +2,7 @@
 
 from pathlib import Path
 
-
-def read_text(path: Path) -> str | None:
-    """The text without the white space around it."""
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return None
+from vmsonar.collectors.files import read_text
 
 
 def read_int(path: Path) -> int | None:

@@ -1,0 +1,136 @@
+"""Finds out which processes ran since the last sample.
+
+The CPU clock of a whole process (clock_getcpuclockid(3)) may be read by anybody, counts all threads in nanoseconds and
+costs a tenth of reading stat. A process whose clock stands still did not run, so nothing of its own making changed.
+"""
+
+import os
+from abc import ABC, abstractmethod
+from array import array
+from time import clock_gettime_ns
+
+from vmsonar.collectors.process_entry import Process
+from vmsonar.collectors.process_files import ProcessFiles
+
+_GONE = -1
+
+
+class Activity(ABC):
+    """Watches all processes of a table."""
+
+    @abstractmethod
+    def note(self, process: Process) -> None:
+        """Remembers how much a process has run, before it is read for the first time."""
+
+    @abstractmethod
+    def add(self, process: Process) -> None:
+        """Watches a process from now on."""
+
+    @abstractmethod
+    def remove(self, process: Process) -> None:
+        """Watches it no more."""
+
+    @abstractmethod
+    def ran(self) -> list[Process]:
+        """Who ran since this was last asked; who is gone since the list was taken counts as asleep."""
+
+    @abstractmethod
+    def is_alive(self, process: Process) -> bool:
+        """Whether it has not been reaped, right now."""
+
+
+class ByClock(Activity):
+    """By the clocks, in arrays: one sample touches no object of a process that slept."""
+
+    def __init__(self) -> None:
+        self._processes: list[Process] = []
+        self._clocks = array("q")
+        self._spent = array("q")
+
+    def note(self, process: Process) -> None:
+        process.noted = _clock(_clock_id(process))
+
+    def add(self, process: Process) -> None:
+        process.index = len(self._processes)
+        self._processes.append(process)
+        self._clocks.append(_clock_id(process))
+        self._spent.append(process.noted)
+
+    def remove(self, process: Process) -> None:
+        last = self._processes.pop()
+        clock, spent = self._clocks.pop(), self._spent.pop()
+        if last is not process:
+            index = last.index = process.index
+            self._processes[index] = last
+            self._clocks[index] = clock
+            self._spent[index] = spent
+
+    def ran(self) -> list[Process]:
+        before = self._spent
+        try:
+            spent = array("q", map(clock_gettime_ns, self._clocks))
+        except OSError:
+            spent = array("q", map(_clock, self._clocks))
+        self._spent = spent
+        if spent == before:
+            return []
+        processes = self._processes
+        pairs = enumerate(zip(spent, before, strict=True))
+        return [processes[index] for index, (now, then) in pairs if now != then and now != _GONE]
+
+    def is_alive(self, process: Process) -> bool:
+        return _clock(_clock_id(process)) != _GONE
+
+
+class BySchedstat(Activity):
+    """Where the clocks are of another pid namespace: schedstat speaks for the main thread only."""
+
+    def __init__(self, files: ProcessFiles) -> None:
+        self._files = files
+        self._processes: dict[Process, None] = {}
+
+    def note(self, process: Process) -> None:
+        process.schedstat = self._files.schedstat(process) or b""
+
+    def add(self, process: Process) -> None:
+        self._processes[process] = None
+
+    def remove(self, process: Process) -> None:
+        del self._processes[process]
+
+    def ran(self) -> list[Process]:
+        return [process for process in self._processes if self._ran(process)]
+
+    def _ran(self, process: Process) -> bool:
+        if process.threads != 1:
+            return True
+        before = process.schedstat
+        process.schedstat = self._files.schedstat(process) or b""
+        return not before or process.schedstat != before
+
+    def is_alive(self, process: Process) -> bool:
+        return self._files.stat(process) is not None
+
+
+def activity(root: str, files: ProcessFiles) -> Activity:
+    """The better of the two that works for this root."""
+    return ByClock() if has_own_clocks(root) else BySchedstat(files)
+
+
+def has_own_clocks(root: str) -> bool:
+    """Whether the pids below this root are those that clock_gettime(2) understands."""
+    try:
+        return os.path.samefile(root, "/proc") and int(os.readlink(f"{root}/self")) == os.getpid()
+    except (OSError, ValueError):
+        return False
+
+
+def _clock_id(process: Process) -> int:
+    return ~process.pid << 3 | 2
+
+
+def _clock(clock: int) -> int:
+    try:
+        return clock_gettime_ns(clock)
+    except OSError:
+        return _GONE

@@ -1,0 +1,72 @@
+"""`vmsonar status`: is it healthy?"""
+
+from vmsonar_archive.errors import Exit
+
+from vmsonar.clock import Clock
+from vmsonar.commands.options import ArchiveOption, ConfigOption, JsonOption
+from vmsonar.commands.output import print_json, print_table
+from vmsonar.config_file import load_config
+from vmsonar.places import archive_to_read
+from vmsonar.quantities import show_size
+from vmsonar.session import budget_of
+from vmsonar.status import Status, status
+
+_SHOWN_ERRORS = 10
+
+
+def command(archive: ArchiveOption = None, config: ConfigOption = None, json: JsonOption = False) -> int:
+    """Says whether the recorder runs and writes: exit 0 if it is healthy, 1 if not.
+
+    Example: vmsonar status --archive /var/lib/vmsonar
+    """
+    settings = load_config(config)
+    answer = status(archive_to_read(archive, settings.archive), budget_of(settings), Clock().now())
+    if json:
+        print_json(answer)
+    else:
+        _show(answer)
+    return Exit.OK if answer.healthy else Exit.NO
+
+
+def _show(answer: Status) -> None:
+    print_table(("", ""), [(f"{name}:", value) for name, value in _lines(answer)], header=False)
+    for problem in answer.problems:
+        print(f"problem: {problem}")
+    for error in answer.errors[-_SHOWN_ERRORS:]:
+        print(
+            f"{error.time:%H:%M:%S} UTC {error.collector}: {error.reason}: {error.detail or ''}".rstrip(": ")
+        )
+
+
+def _lines(answer: Status) -> list[tuple[str, str]]:
+    share = "not known yet" if answer.cpu_share is None else f"{answer.cpu_share:.3%} of one core"
+    return [
+        ("health", "healthy" if answer.healthy else "NOT HEALTHY"),
+        ("recorder", _recorder(answer)),
+        ("last sample", _last(answer)),
+        (
+            "samples",
+            f"{answer.samples} in {answer.segments} segments, {answer.samples_lost} lost in the last hour",
+        ),
+        ("archive", f"{answer.archive} ({answer.archive_id})"),
+        (
+            "size",
+            f"{show_size(answer.size)} of {show_size(answer.budget)}, {show_size(answer.free)} free on disk",
+        ),
+        ("journal head", f"{answer.journal_head} after {answer.journal_lines} lines"),
+        ("cost", share),
+        ("errors", f"{len(answer.errors)} in the last hour"),
+    ]
+
+
+def _recorder(answer: Status) -> str:
+    if answer.mode != "daemon":
+        return "single samples, by cron" if answer.mode == "cron" else "not running"
+    since = f" since {answer.running_since:%Y-%m-%d %H:%M:%S %Z}" if answer.running_since else ""
+    return f"running as process {answer.pid}{since}"
+
+
+def _last(answer: Status) -> str:
+    if answer.last_sample is None:
+        return "none"
+    return f"{answer.last_sample:%Y-%m-%d %H:%M:%S} UTC, {answer.last_sample_age:.0f} s ago"

@@ -1,0 +1,59 @@
+"""One sample, for standard output or for an archive that cron fills."""
+
+from pathlib import Path
+from uuid import uuid4
+
+from vmsonar_archive.layout import SYSINFO
+from vmsonar_archive.lines import sample_line
+from vmsonar_archive.reader import open_archive
+from vmsonar_archive.records import Stamp
+
+from vmsonar.clock import Clock
+from vmsonar.collectors.base import Tick
+from vmsonar.collectors.registry import make_collectors
+from vmsonar.collectors.setup import setup_for
+from vmsonar.config import Config
+from vmsonar.identity import boot_id, node_identity
+from vmsonar.log import Log
+from vmsonar.notify import Notifier, Watchdog
+from vmsonar.sampler import Sampler
+from vmsonar.session import Options, Session, Surroundings
+from vmsonar.sysinfo import gather
+
+
+def quiet_surroundings() -> Surroundings:
+    """Where nobody watches and only errors are worth a line."""
+    clock = Clock()
+    return Surroundings(clock, Log("error"), Watchdog(Notifier({}), clock, None))
+
+
+def one_line(config: Config) -> bytes:
+    """One sample as a line of JSON."""
+    clock, boot = Clock(), boot_id(config.host)
+    setup = setup_for(config, clock=clock, machine_id=node_identity(config.host).machine_id)
+    sampler = Sampler(make_collectors(setup), config.interval, clock, Log("error"))
+    tick = Tick(time=clock.now(), boottime=clock.boottime_ns(), boot=boot, fresh=True)
+    rows = sampler.sample(tick)
+    sampler.close()
+    stamp = Stamp(time=tick.time, seq=0, run=uuid4().hex, boot=boot, boottime=tick.boottime)
+    return sample_line(stamp, rows.by_kind)
+
+
+def append_one(config: Config, archive: Path) -> int:
+    """Appends one sample, and once a day what the machine is; returns how many samples were lost by it."""
+    around = quiet_surroundings()
+    session = Session.begin(config, Options(archive=archive), node_identity(config.host), around)
+    recorder = session.recorder
+    recorder.record()
+    if not described_today(session):
+        recorder.describe(gather(config.host, config, recorder.sampler.collectors, around.clock))
+    session.writer.tidy()
+    session.close()
+    return session.writer.samples_lost
+
+
+def described_today(session: Session) -> bool:
+    """Whether the archive has a sysinfo record of this UTC day."""
+    with open_archive(session.root) as archive:
+        days = [segment.day for segment in archive.segments(SYSINFO)]
+    return session.around.clock.now().date() in days
