@@ -230,7 +230,7 @@ def test_the_daemon_imports_nothing_heavy(tmp_path):
     script = (
         "import sys; from vmsonar import daemon\n"
         f"code = daemon.main(['--archive={tmp_path}', '--interval=100ms', '--for=300ms'])\n"
-        "heavy = 'pyarrow duckdb rich typer confluent_kafka yaml psutil docker cryptography argparse'\n"
+        "heavy = 'pyarrow duckdb rich typer confluent_kafka yaml psutil docker cryptography argparse logging inspect'\n"
         "from types import ModuleType\n"
         "print(code, [m for m in heavy.split() if type(sys.modules.get(m)) is ModuleType])\n"
     )
