@@ -3,8 +3,10 @@
 import os
 import pwd
 import threading
+from collections.abc import Callable
 from pathlib import PurePosixPath
 
+Stat = Callable[[str], os.stat_result]
 _NOBODY = 65534
 # Homes of system accounts, such as / or /var/lib/x, say nothing about a person.
 _FIRST_PERSON = 1000
@@ -21,9 +23,9 @@ def home_owner(path: str) -> int | None:
     return next((uid for folder in folders[:-1] if (uid := _by_name(folder)) is not None), None)
 
 
-def path_owner(path: str, seconds: float = 1.0) -> int | None:
+def path_owner(path: str, seconds: float = 1.0, stat: Stat = os.stat) -> int | None:
     """The owner of a path if that is a person, else the person whose home it lies in."""
-    uid = _owner(path, seconds)
+    uid = _owner(path, seconds, stat)
     return uid if uid is not None and uid != 0 else home_owner(path)
 
 
@@ -39,13 +41,13 @@ def _by_name(folder: PurePosixPath) -> int | None:
     return entry.pw_uid if entry.pw_dir.rstrip("/") == str(folder) and _is_person(entry.pw_uid) else None
 
 
-def _owner(path: str, seconds: float) -> int | None:
+def _owner(path: str, seconds: float, stat: Stat) -> int | None:
     """The owner, asked on a thread: a dead network file system never answers."""
     answer: list[int] = []
 
     def ask() -> None:
         try:
-            answer.append(os.stat(path).st_uid)
+            answer.append(stat(path).st_uid)
         except OSError:
             return
 

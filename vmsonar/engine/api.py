@@ -23,7 +23,10 @@ _STATES = {
 
 
 class EngineError(Exception):
-    """The engine does not answer as it should; `state` says in one word how."""
+    """The engine does not answer as it should; `state` says in one word how.
+
+    A connection that is `cut` says little: asking again tells whether the engine is gone.
+    """
 
     def __init__(self, state: str, detail: str) -> None:
         super().__init__(detail)
@@ -42,6 +45,14 @@ def probe(path: str, seconds: float) -> None:
 
 def _state_of(error: OSError) -> str:
     return "timeout" if isinstance(error, TimeoutError) else _STATES.get(error.errno or 0, "refused")
+
+
+def _state_in(text: str) -> str:
+    """What an error of the SDK means; its classes do not tell a cut connection from a strange answer."""
+    if "timed out" in text:
+        return "timeout"
+    cut = ("Connection broken", "Connection aborted", "ended prematurely", "IncompleteRead")
+    return "cut" if any(word in text for word in cut) else "protocol"
 
 
 class EngineApi:
@@ -139,4 +150,4 @@ class EngineApi:
             return call(*arguments, **options)
         except Exception as error:  # the SDK lets errors of four libraries through
             text = f"{self._path}: {error}".replace("\n", " ")[:300]
-            raise EngineError("timeout" if "timed out" in text else "protocol", text) from error
+            raise EngineError(_state_in(text), text) from error

@@ -22,6 +22,7 @@ _EVENTS = {
 _CHANGES = ("create", "start", "rename", "update")
 _LEAVING = ("destroy", "remove")
 _REMEMBERED = 4096
+_CUTS_IN_A_ROW = 3
 
 
 class Follower:
@@ -34,6 +35,9 @@ class Follower:
         self._inquiry = Inquiry(settings)
         self._engine = "docker"
         self._state: str | None = None
+        self._cuts = 0
+        #: Up to when events were heard: after a break they are asked for from here on.
+        self._heard_until: float | None = None
         self._running: set[str] = set()
         self._told: set[tuple[str, str, int]] = set()
 
@@ -45,7 +49,7 @@ class Follower:
             try:
                 self._session(stopping)
             except EngineError as error:
-                self._say(EngineState(socket=self._path, state=error.state, detail=str(error)))
+                self._complain(error)
             except Exception as error:  # an answer of another shape than any engine gives
                 detail = f"{self._path}: {type(error).__name__}: {error}"[:300]
                 self._say(EngineState(socket=self._path, state="protocol", detail=detail))
@@ -54,27 +58,42 @@ class Follower:
             stopping.wait(wait)
             wait = min(wait * 2, self._settings.longest_wait)
 
+    def _complain(self, error: EngineError) -> None:
+        """One cut connection is no state yet; an engine that cuts every one makes no sense."""
+        self._cuts = self._cuts + 1 if error.state == "cut" else 0
+        if error.state != "cut":
+            self._say(EngineState(socket=self._path, state=error.state, detail=str(error)))
+        elif self._cuts >= _CUTS_IN_A_ROW:
+            self._say(EngineState(socket=self._path, state="protocol", detail=str(error)))
+
     def _session(self, stopping: threading.Event) -> None:
         api = EngineApi(self._path, self._settings.answer_seconds)
         try:
             about = api.about()
             self._engine = about["engine"]
-            since = time.time()
+            began = time.time()
+            if self._heard_until is not None:
+                self._hear_all(api, self._heard_until, began)
             self._list(api)
+            self._heard_until = began
+            self._cuts = 0
             self._say(EngineState(socket=self._path, state="ok", **about))
             self._put(Snapshot())
             while not stopping.is_set():
-                since = self._listen(api, since)
+                self._listen(api, self._heard_until)
         finally:
             api.close()
 
-    def _listen(self, api: EngineApi, since: float) -> float:
-        """Hears one window of events; returns where the next one begins."""
+    def _listen(self, api: EngineApi, since: float) -> None:
+        """Hears one window of events."""
         api.ping()
         until = time.time() + self._settings.window_seconds
+        self._hear_all(api, since, until)
+        self._heard_until = until
+
+    def _hear_all(self, api: EngineApi, since: float, until: float) -> None:
         for event in api.events(since, until):
             self._hear(api, event)
-        return until
 
     def _list(self, api: EngineApi) -> None:
         """Tells what runs now, and the end of what ran when the engine was last heard."""
