@@ -84,7 +84,8 @@ class Daemon:
         if change is not None:
             events.append(self._follow(change))
         self._record(events, late)
-        if change is not None or self._described != f"{self._clock.now():%F}":
+        news = any(collector.has_news() for collector in self._session.recorder.sampler.collectors)
+        if news or change is not None or self._described != f"{self._clock.now():%F}":
             self._describe()
 
     def _record(self, events: Sequence[EventRow] = (), late: int = 0) -> None:

@@ -1,5 +1,6 @@
 """An NVIDIA driver that loads late, hangs, is reloaded or loses a card: rows and gaps that say so."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -47,6 +48,67 @@ def test_a_card_lost_before_the_start_is_a_gap(stub: Stub, collector: GpuCollect
     said = gap("gpu_is_lost", "NVIDIA GPU number 1 could not be identified")
     assert plain(collector.collect(tick())) == {"gpu": [gpu_row(0)], "gap": [said]}
     assert plain(collector.collect(tick(10))) == {"gpu": [gpu_row(0)]}
+
+
+def test_a_gpu_of_which_nothing_can_be_read_says_why(stub: Stub, collector: GpuCollector) -> None:
+    stub.play(DRIVER + gpu(0) + gpu(1))
+    collector.collect(tick())
+    stub.play(DRIVER + gpu(0, "lost 999") + gpu(1))
+    assert plain(collector.collect(tick(10))) == {"gpu": [identity(0, error="unknown_error"), gpu_row(1)]}
+    stub.play(DRIVER + gpu(0) + gpu(1))
+    assert plain(collector.collect(tick(20))) == {"gpu": [gpu_row(0), gpu_row(1)]}
+
+
+def test_a_driver_that_comes_late_is_news_once(machine: Machine, stub: Stub) -> None:
+    stub.play(DRIVER + gpu(0))
+    collector = GpuCollector(machine.host, IDS, library=stub.library)
+    collector.collect(tick())
+    assert (collector.describe(), collector.has_news()) == ({"cards": []}, False)
+    machine.load_nvidia()
+    collector.collect(tick(10))
+    assert collector.has_news()
+    assert [card.gpu_uuid for card in collector.cards()] == [uuid(0)]
+    collector.describe()
+    collector.collect(tick(20))
+    assert not collector.has_news()
+    collector.close()
+
+
+_RELOADED = """
+import sys
+from pathlib import Path
+from tests.gpu.conftest import IDS, Machine, Stub, plain, tick
+from tests.gpu.scenarios import DRIVER, gpu
+from tests.gpu.test_nvidia_troubles import _wait_until
+from vmsonar.collectors.gpu import GpuCollector
+folder, library = Path(sys.argv[1]), Path(sys.argv[2])
+machine, stub = Machine(folder), Stub(library, folder / "scenario")
+machine.load_nvidia()
+hanging = gpu(0, "hang:nvmlDeviceGetPowerUsage 30000")
+stub.play(DRIVER + hanging)
+first = GpuCollector(machine.host, IDS, library=library, deadline=0.1)
+first.collect(tick())
+stub.play(DRIVER + "driver init 18\\n" + hanging)
+second = GpuCollector(machine.host, IDS, library=library, deadline=5.0)
+print(plain(second.collect(tick()))["gap"][0]["reason"])
+stub.play(DRIVER + gpu(0))
+seconds = iter(range(20, 100000, 20))
+_wait_until(lambda: "power" in plain(first.collect(tick(next(seconds)))).get("gpu", [{}])[0])
+print("back")
+"""
+
+
+def test_a_library_in_which_a_call_hangs_stays_loaded(library: Path, tmp_path: Path) -> None:
+    """A second collector, as after a reload of the configuration, drops the library; the first is still in it."""
+    done = subprocess.run(
+        [sys.executable, "-c", _RELOADED, str(tmp_path / "machine"), str(library)],
+        env={**os.environ, "NVML_STUB_SCENARIO": str(tmp_path / "machine/scenario")},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("library_version_mismatch\nback\n", "", 0)
 
 
 def test_xid_79(stub: Stub, collector: GpuCollector) -> None:
@@ -203,7 +265,7 @@ def test_a_hang_while_the_driver_is_opened(machine: Machine, stub: Stub) -> None
     collector = GpuCollector(machine.host, IDS, library=stub.library, deadline=0.1)
     said = gap("timeout", "the NVIDIA driver has not answered for 0.1 s")
     assert plain(collector.collect(tick())) == {"gap": [said]}
-    assert collector.cards() == []
+    assert collector.describe() == {}
     begin = time.monotonic()
     collector.close()
     assert time.monotonic() - begin < 0.5

@@ -83,6 +83,10 @@ class Collector(ABC):
         """Fields of the sysinfo record that this collector knows, such as `cards` or `engines`."""
         return {}
 
+    def has_news(self) -> bool:
+        """Whether `describe` would tell something else than it last did, such as a card whose driver came late."""
+        return False
+
     def companion_time(self) -> int:
         """Nanoseconds of CPU that its live helper processes have used; those that ended are ours already."""
         return 0

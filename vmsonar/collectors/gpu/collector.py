@@ -42,6 +42,9 @@ class GpuCollector(Collector):
         self._ids = ids
         self._series: dict[str, str] = {}
         self._troubles = Troubles(self.name)
+        #: The GPUs of the last sample, and those there were when they were last described.
+        self._seen: set[str] = set()
+        self._told: set[str] | None = None
         self._parts: list[Part] = []
         if "nvidia" in vendors:
             self._parts.append(NvidiaPart(host, clock or Clock(), processes, library, deadline))
@@ -50,18 +53,29 @@ class GpuCollector(Collector):
 
     def collect(self, tick: Tick) -> Rows:
         rows = Rows()
+        uuids: set[str] = set()
         for part in self._parts:
-            self._add(tick, part.collect(tick), rows)
+            reading = part.collect(tick)
+            uuids.update(row.gpu_uuid for row in reading.rows)
+            self._add(tick, reading, rows)
         troubles = [trouble for part in self._parts for trouble in part.troubles()]
         self._troubles.tell(troubles, tick, rows)
+        self._seen = uuids
         return rows
 
     def cards(self) -> list[Card]:
         """The GPUs as hardware, for sysinfo."""
-        return [card for part in self._parts for card in part.cards()]
+        return [card for part in self._parts for card in part.cards() or []]
 
     def describe(self) -> Mapping[str, object]:
-        return {"cards": self.cards()}
+        self._told = self._seen
+        found = [part.cards() for part in self._parts]
+        cards = [card for some in found for card in some or []]
+        # while a driver does not answer, no cards is no answer either
+        return {"cards": cards} if cards or None not in found else {}
+
+    def has_news(self) -> bool:
+        return self._told is not None and self._told != self._seen
 
     def capabilities(self) -> list[Capability]:
         return [each for part in self._parts for each in part.capabilities(self.name)]

@@ -34,9 +34,9 @@ class DrmPart(Part):
         processes = dict(tick.processes)
         return self._read(lambda: source.sample(tick.boottime, processes))
 
-    def cards(self) -> list[Card]:
+    def cards(self) -> list[Card] | None:
         source = self._present()
-        return [] if source is None else self._ask(source.cards, [])
+        return [] if source is None else self._ask(source.cards, None)
 
     def capabilities(self, collector: str) -> list[Capability]:
         source = self._present()

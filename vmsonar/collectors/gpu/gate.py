@@ -11,6 +11,7 @@ from typing import Any
 
 from vmsonar.collectors.gpu.faults import DriverFault, GpuFault, ValueFault, at_opening, fault_of
 
+_LIBRARY = "libnvidia-ml.so.1"
 _INSUFFICIENT_SIZE, _FUNCTION_NOT_FOUND = 7, 13
 #: nvmlProcessInfo_v2_t, which is that of version 3 too: process, bytes, and the numbers of its MIG instances.
 _PROCESS = Struct("@IQ8x")
@@ -24,13 +25,14 @@ class Nvml:
         self._module: Any = None
         self._error: type[Exception] = Exception
         self._functions: dict[str, Callable[..., Any] | None] = {}
+        self._hold: ctypes.CDLL | None = None
         self._buffer = ctypes.create_string_buffer(64 * _PROCESS.size)
 
     def open(self) -> None:
         """Loads and initialises the library, or raises DriverFault."""
         self._module = self._import()
         self._error = self._module.NVMLError
-        self._preload()
+        self._load()
         try:
             self.call("nvmlInitWithFlags", 0)
         except GpuFault as fault:
@@ -73,16 +75,21 @@ class Nvml:
             return
         with suppress(GpuFault):
             self.call("nvmlShutdown")
-        self._module = None
+        self._let_go()
 
     def _unload(self) -> None:
-        module, self._module = self._module, None
-        library = getattr(module, "nvmlLib", None)
-        if library is None:
-            return
-        module.nvmlLib = None
+        module = self._module
+        self._let_go()
+        library, module.nvmlLib = module.nvmlLib, None
         getattr(module, "_nvmlGetFunctionPointer_cache", {}).clear()
-        _ctypes.dlclose(library._handle)
+        if library is not None:
+            _ctypes.dlclose(library._handle)
+
+    def _let_go(self) -> None:
+        self._module = None
+        if self._hold is not None:
+            _ctypes.dlclose(self._hold._handle)
+            self._hold = None
 
     def _import(self) -> Any:
         try:
@@ -92,11 +99,13 @@ class Nvml:
                 "missing_extra", "NVIDIA GPUs need an extra that is not installed: pip install 'vmsonar[gpu]'"
             ) from None
 
-    def _preload(self) -> None:
-        if self._library is None or self._module.nvmlLib is not None:
-            return
+    def _load(self) -> None:
+        """Has pynvml use the library, and holds on to it: it must outlast a call of ours that hangs in it."""
+        name = str(self._library or _LIBRARY)
         try:
-            self._module.nvmlLib = ctypes.CDLL(str(self._library))
+            if self._module.nvmlLib is None:
+                self._module.nvmlLib = ctypes.CDLL(name)
+            self._hold = ctypes.CDLL(name)
         except OSError:
             raise DriverFault("library_not_found") from None
 

@@ -48,6 +48,8 @@ class Device:
     #: It had been lost and is there again, which has not been told yet.
     returned: bool = False
     mig: bool = False
+    #: Why the last value that should be there was not.
+    trouble: str | None = None
     _absent: set[tuple[Any, ...]] = field(default_factory=set)
 
     def ask(self, name: str, *arguments: Any) -> Any:
@@ -77,6 +79,8 @@ class Device:
     def _note(self, fault: ValueFault, key: tuple[Any, ...]) -> None:
         if fault.lasting:
             self._absent.add(key)
+        else:
+            self.trouble = fault.reason
 
     def number(self, name: str, *arguments: Any) -> int | None:
         """A 32-bit reading; all bits set mean that there is none."""
@@ -108,11 +112,15 @@ def read_instance(device: Device) -> GpuRow:
 def read_device(device: Device, boottime: int) -> GpuRow:
     """A whole GPU; raises DeviceFault or DriverFault."""
     row = GpuRow(gpu_uuid=device.uuid, gpu_index=device.index, vendor="nvidia")
+    device.trouble = None
     _read_memory(device, row)
     _read_use(device, row)
     _read_power(device, row, boottime)
     _read_state(device, row)
     _read_errors(device, row)
+    if row.memory_total is None and row.power is None:
+        # nothing that every GPU has: the driver does not answer for it
+        row.error = device.trouble
     return row
 
 

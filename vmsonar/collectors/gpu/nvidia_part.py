@@ -51,12 +51,12 @@ class NvidiaPart(Part):
         source = self._opened()
         return self._read(lambda: source.sample(version, tick.time, tick.boottime))
 
-    def cards(self) -> list[Card]:
+    def cards(self) -> list[Card] | None:
         version = driver_version(self._host)
         if version is None:
             return []
         source, now, boottime = self._opened(), self._clock.now(), self._clock.boottime_ns()
-        return self._ask(lambda: source.cards(version, now, boottime), [])
+        return self._ask(lambda: source.cards(version, now, boottime), None)
 
     def capabilities(self, collector: str) -> list[Capability]:
         item = "nvidia GPUs"

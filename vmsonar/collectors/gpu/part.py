@@ -33,8 +33,8 @@ class Part(ABC):
         """What the driver says at this tick; an empty reading where there is none."""
 
     @abstractmethod
-    def cards(self) -> list[Card]:
-        """The GPUs as hardware."""
+    def cards(self) -> list[Card] | None:
+        """The GPUs as hardware, or None while the driver does not answer."""
 
     @abstractmethod
     def capabilities(self, collector: str) -> list[Capability]:
