@@ -1,0 +1,89 @@
+"""What the whole daemon costs per process and sample, beside other recorders on the same load."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from vmsonar_archive.reader import open_archive
+from vmsonar_archive.records import Sample
+
+from bench import Figure
+from bench.load import load
+from bench.meter import cost_per_second, family, pss
+from bench.peers import SETTLE, atop_cost, pcp_cost, psutil_cost
+
+SECONDS = 20.0
+
+# What this area measures; the others have figures of their own.
+_CONFIG = "collectors:\n  container: none\n  gpu: none\n  energy: none\n"
+
+
+def run() -> list[Figure]:
+    """The first load with all peers, then the second one."""
+    with load():
+        ours = _measure("450 asleep, 50 light, 3 busy", 8.0)
+        peers = _peers(ours[1].value * ours[2].value)
+    with load(threaded=200):
+        return ours + peers + _measure("the same, 200 of them with 4 threads", 16.0)
+
+
+def _measure(load_name: str, bound: float) -> list[Figure]:
+    with tempfile.TemporaryDirectory() as folder, _daemon(Path(folder)) as pid:
+        time.sleep(SETTLE)
+        outside = cost_per_second(family(pid), SECONDS)
+        memory = pss([pid])
+        samples = list(_samples(Path(folder) / "archive"))[int(SETTLE) :]
+    count = sum(len(sample.process) for sample in samples) / len(samples)
+    return [
+        Figure(
+            f"{load_name}: by its own cost rows", _own_cost(samples) / count / 1000, "µs per process", bound
+        ),
+        Figure(f"{load_name}: seen from outside", outside / count / 1000, "µs per process", bound),
+        Figure(f"{load_name}: processes recorded", count, "processes"),
+        Figure(f"{load_name}: memory of the daemon", memory / 2**20, "MB PSS", 18.0),
+    ]
+
+
+def _own_cost(samples: list[Sample]) -> float:
+    first, last = samples[0].cost[0], samples[-1].cost[0]
+    spent = (last.cpu_time or 0) - (first.cpu_time or 0)
+    children = (last.child_cpu_time or 0) - (first.child_cpu_time or 0)
+    return (spent + children) / (len(samples) - 1)
+
+
+def _peers(ours: float) -> list[Figure]:
+    """How many times more CPU each of the others takes for one sample of the same processes."""
+    found = [
+        ("psutil.process_iter, ten attributes", psutil_cost(SECONDS), 15.0),
+        ("atop -a -w", atop_cost(SECONDS), 8.0),
+        ("PCP, twenty metrics of processes", pcp_cost(SECONDS), 5.0),
+    ]
+    figures = []
+    for name, cost, bound in found:
+        if cost is not None:
+            figures.append(Figure(f"{name}: per sample", cost / 1e6, "ms CPU"))
+            figures.append(
+                Figure(f"{name}: against the daemon", cost / 1000 / ours, "times", bound, at_least=True)
+            )
+    return figures
+
+
+def _samples(root: Path) -> Iterator[Sample]:
+    with open_archive(root) as archive:
+        yield from archive.samples()
+
+
+@contextmanager
+def _daemon(folder: Path) -> Iterator[int]:
+    (folder / "config.yaml").write_text(_CONFIG)
+    command = [sys.executable, "-m", "vmsonar.daemon", "--archive", str(folder / "archive")]
+    command += ["--config", str(folder / "config.yaml"), "--interval", "1s"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process.pid
+        finally:
+            process.terminate()
