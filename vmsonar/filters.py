@@ -44,6 +44,8 @@ class ProcessFilter:
         self._cgroups = _Patterns(filters.cgroups)
         self._uids = filters.uids
         self.kernel_threads = filters.kernel_threads == "keep"
+        #: Whether it leaves anything out at all.
+        self.is_choosy = filters != Filters(kernel_threads=filters.kernel_threads)
 
     def keeps(self, subject: Subject) -> bool:
         """Whether this process is recorded."""

@@ -18,6 +18,7 @@ from vmsonar.collectors.process_command import policy
 from vmsonar.collectors.process_entry import DENIED, NOT_OPEN, Process
 from vmsonar.collectors.process_files import ProcessFiles, raise_descriptor_limit
 from vmsonar.collectors.process_identity import Identities, encode_info
+from vmsonar.collectors.process_reader import CHANGED, GONE
 from vmsonar.collectors.process_stat import ignores_children
 from vmsonar.collectors.process_table import PATIENCE, ProcessTable
 from vmsonar.collectors.process_users import Users
@@ -64,7 +65,7 @@ class ProcessCollector(Collector):
         self._identities = Identities(self.files, self._users, policy(settings.command_line))
         self.jobs = JobTable(ids)
         self._accounting = Accounting(
-            self.table.by_pid, self.table.children, self.table.is_alive, self.table.look, self._is_deaf
+            self.table.by_pid, self.table.children, self.table.is_alive, self._look_again, self._is_deaf
         )
         self._pss = PssReader(self.files.smaps_rollup)
         self._facts: dict[int, ProcessFacts] = {}
@@ -135,16 +136,16 @@ class ProcessCollector(Collector):
         ran = self.table.ran()
         for process in ran:
             comm = process.comm
-            if look(process):
+            if look(process) == CHANGED:
                 looked.append(process)
-                if process.looks == 2 or process.comm is not comm:
-                    self._identify(process, tick)
+            if process.looks == 2 or process.comm is not comm:
+                self._identify(process, tick)
         others = set(self.table.orphans(vanished))
         others.update(self.table.turns(tick.boottime))
         for process in others.difference(ran):
-            if look(process, ran=False):
+            if look(process, ran=False) == CHANGED:
                 looked.append(process)
-                self._check_group(process, tick)
+            self._check_group(process, tick)
         for process in others.intersection(ran):
             self._identify(process, tick)
         return looked
@@ -219,15 +220,17 @@ class ProcessCollector(Collector):
             self._leave_container(process.facts)
             del self._facts[process.pid]
 
+    def _look_again(self, process: Process) -> bool:
+        return self.table.look(process) != GONE
+
     def _is_deaf(self, process: Process) -> bool:
         status = self.files.status(process)
         return status is not None and ignores_children(status)
 
     def _rows(self, tick: Tick, first: bool) -> Rows:
         rows = Rows()
-        kept = [process for process in self.table.by_name.values() if process.kept]
-        rows.extend("process", [process.row for process in kept])
-        rows.extend("process_info", [process.info for process in kept] if tick.fresh else self._new_infos)
+        rows.extend("process", self.table.rows(only_kept=self._filter.is_choosy))
+        rows.extend("process_info", self._infos() if tick.fresh else self._new_infos)
         jobs = self.jobs.shown()
         for job in jobs:
             if job.is_dirty:
@@ -242,6 +245,9 @@ class ProcessCollector(Collector):
         tick.processes = self._facts
         tick.containers = self._containers
         return rows
+
+    def _infos(self) -> list[bytes]:
+        return [process.info for process in self.table.by_name.values() if process.kept]
 
     def _wall(self, tick: Tick, ticks: int) -> datetime:
         since_boot = timedelta(microseconds=ticks * 1_000_000 // self._hertz)

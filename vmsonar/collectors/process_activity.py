@@ -16,19 +16,33 @@ _GONE = -1
 
 
 class Activity(ABC):
-    """Watches all processes of a table."""
+    """Watches all processes of a table, each at an index in the lists."""
+
+    def __init__(self) -> None:
+        self.processes: list[Process] = []
+        self.rows: list[bytes] = []
 
     @abstractmethod
     def note(self, process: Process) -> None:
         """Remembers how much a process has run, before it is read for the first time."""
 
-    @abstractmethod
     def add(self, process: Process) -> None:
         """Watches a process from now on."""
+        process.index = len(self.processes)
+        self.processes.append(process)
+        self.rows.append(process.row)
 
-    @abstractmethod
     def remove(self, process: Process) -> None:
-        """Watches it no more."""
+        """Watches it no more; the last of the lists takes its place."""
+        last, row = self.processes.pop(), self.rows.pop()
+        if last is not process:
+            last.index = process.index
+            self.processes[last.index] = last
+            self.rows[last.index] = row
+
+    def all_answer(self) -> bool:
+        """Whether everybody is certainly alive; what is found out here is used by `ran`."""
+        return False
 
     @abstractmethod
     def ran(self) -> list[Process]:
@@ -43,38 +57,43 @@ class ByClock(Activity):
     """By the clocks, in arrays: one sample touches no object of a process that slept."""
 
     def __init__(self) -> None:
-        self._processes: list[Process] = []
+        super().__init__()
         self._clocks = array("q")
         self._spent = array("q")
+        self._probed: array[int] | None = None
 
     def note(self, process: Process) -> None:
         process.noted = _clock(_clock_id(process))
 
     def add(self, process: Process) -> None:
-        process.index = len(self._processes)
-        self._processes.append(process)
+        super().add(process)
         self._clocks.append(_clock_id(process))
         self._spent.append(process.noted)
 
     def remove(self, process: Process) -> None:
-        last = self._processes.pop()
+        super().remove(process)
         clock, spent = self._clocks.pop(), self._spent.pop()
-        if last is not process:
-            index = last.index = process.index
-            self._processes[index] = last
-            self._clocks[index] = clock
-            self._spent[index] = spent
+        if process.index < len(self.processes):
+            self._clocks[process.index] = clock
+            self._spent[process.index] = spent
+
+    def all_answer(self) -> bool:
+        try:
+            self._probed = array("q", map(clock_gettime_ns, self._clocks))
+        except OSError:
+            return False
+        return True
 
     def ran(self) -> list[Process]:
         before = self._spent
-        try:
-            spent = array("q", map(clock_gettime_ns, self._clocks))
-        except OSError:
-            spent = array("q", map(_clock, self._clocks))
-        self._spent = spent
+        if self._probed is None and not self.all_answer():
+            self._probed = array("q", map(_clock, self._clocks))
+        assert self._probed is not None
+        self._spent = spent = self._probed
+        self._probed = None
         if spent == before:
             return []
-        processes = self._processes
+        processes = self.processes
         pairs = enumerate(zip(spent, before, strict=True))
         return [processes[index] for index, (now, then) in pairs if now != then and now != _GONE]
 
@@ -86,20 +105,14 @@ class BySchedstat(Activity):
     """Where the clocks are of another pid namespace: schedstat speaks for the main thread only."""
 
     def __init__(self, files: ProcessFiles) -> None:
+        super().__init__()
         self._files = files
-        self._processes: dict[Process, None] = {}
 
     def note(self, process: Process) -> None:
         process.schedstat = self._files.schedstat(process) or b""
 
-    def add(self, process: Process) -> None:
-        self._processes[process] = None
-
-    def remove(self, process: Process) -> None:
-        del self._processes[process]
-
     def ran(self) -> list[Process]:
-        return [process for process in self._processes if self._ran(process)]
+        return [process for process in self.processes if self._ran(process)]
 
     def _ran(self, process: Process) -> bool:
         if process.threads != 1:

@@ -23,7 +23,6 @@ class Process:
 
     __slots__ = (
         "cgroup_fd",
-        "cgroup_text",
         "comm",
         "counted",
         "counted_moved",
@@ -63,7 +62,7 @@ class Process:
         "shared",
         "start",
         "stat_fd",
-        "stat_text",
+        "stat_used",
         "statm_fd",
         "terminal",
         "threads",
@@ -81,7 +80,9 @@ class Process:
         self.looks = 0
         self.stat_fd = self.statm_fd = self.io_fd = self.cgroup_fd = self.schedstat_fd = NOT_OPEN
         self.folder_fd = NOT_OPEN
-        self.stat_text = self.io_text = self.cgroup_text = b""
+        #: The stat line up to the last field we use; a blank is in none, so the first look finds a change.
+        self.stat_used = b" "
+        self.io_text = b""
         self.comm = b""
         self.fields: list[bytes] = []
         self.start = -1

@@ -41,12 +41,27 @@ class ProcessFiles:
         self._root = root
         self._budget = budget
         self.open_count = 0
+        self._loadavg_fd = NOT_OPEN
         #: Somebody else took what was counted on: the kept descriptors must shrink.
         self.is_exhausted = False
 
     def names(self) -> list[str]:
         """What stands in the root: processes, and other things."""
         return os.listdir(self._root)
+
+    def newest_pid(self) -> bytes | None:
+        """The last pid that was given out, to a process or a thread; proc_loadavg(5)."""
+        if self._loadavg_fd == NOT_OPEN:
+            try:
+                self._loadavg_fd = os.open(f"{self._root}/loadavg", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                return None
+        return (_pread(self._loadavg_fd, _SMALL) or b"").rpartition(b" ")[2] or None
+
+    def close(self) -> None:
+        if self._loadavg_fd >= 0:
+            os.close(self._loadavg_fd)
+            self._loadavg_fd = NOT_OPEN
 
     def pin(self, process: Process) -> bool:
         """Opens the folder for the time of one look: what is read in it is of one process."""

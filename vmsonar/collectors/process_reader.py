@@ -25,6 +25,10 @@ from vmsonar.collectors.process_stat import (
     split_stat,
 )
 
+#: What a look at a process may find: it is gone (or its pid is somebody else's), it is as it was, it changed.
+Outcome = int
+GONE, SAME, CHANGED = 0, 1, 2
+
 
 class ProcessReader:
     """Brings a process up to date from its files."""
@@ -33,29 +37,31 @@ class ProcessReader:
         self._files = files
         self._page = page
 
-    def read(self, process: Process, ran: bool) -> bool:
-        """Reads it anew; False if it is gone, or its pid is somebody else's now."""
+    def read(self, process: Process, ran: bool) -> Outcome:
+        """Reads it anew."""
         text = self._files.stat(process)
-        return text is not None and self.take(process, text, ran)
+        return GONE if text is None else self.take(process, text, ran)
 
-    def take(self, process: Process, text: bytes, ran: bool) -> bool:
+    def take(self, process: Process, text: bytes, ran: bool) -> Outcome:
         """Takes over what is new in a stat line and in what goes with it."""
-        changed = text != process.stat_text
+        # What follows the fields we use changes with every move to another CPU.
+        changed = not text.startswith(process.stat_used)
         if changed:
             comm, fields = split_stat(text)
             if int(fields[START]) != process.start or fields[PGRP].startswith(b"-"):
-                return False
+                return GONE
             before = process.fields
             self._take_fields(process, comm, fields)
-            process.stat_text = text
+            process.stat_used = text[: len(text) - len(fields[-1])]
             if process.shared is None or before[VIRTUAL : RESIDENT + 1] != fields[VIRTUAL : RESIDENT + 1]:
                 self._take_statm(process)
         if ran and process.io_fd != DENIED:
             changed = self._read_io(process) or changed
-        if changed:
-            process.row = encode_process(process)
         process.looks += 1
-        return True
+        if not changed:
+            return SAME
+        process.row = encode_process(process)
+        return CHANGED
 
     def _take_fields(self, process: Process, comm: bytes, f: list[bytes]) -> None:
         if comm != process.comm:

@@ -33,7 +33,10 @@ class Io(NamedTuple):
 
 
 def split_stat(line: bytes) -> tuple[bytes, list[bytes]]:
-    """The name and the fields after it; a name may hold blanks, parentheses and line feeds."""
+    """The name and the fields after it, the last one being all that we do not use.
+
+    A name may hold blanks, parentheses and line feeds.
+    """
     close = line.rindex(b")")
     fields = line[close + 2 :].split(b" ", _WANTED)
     if len(fields) < _WANTED:

@@ -5,7 +5,7 @@ from collections import deque
 from vmsonar.collectors.process_activity import Activity
 from vmsonar.collectors.process_entry import Process
 from vmsonar.collectors.process_files import ProcessFiles
-from vmsonar.collectors.process_reader import ProcessReader
+from vmsonar.collectors.process_reader import CHANGED, GONE, Outcome, ProcessReader
 from vmsonar.collectors.process_stat import FLAGS, PF_KTHREAD, START, split_stat
 
 #: How long a sleeper is believed, in nanoseconds.
@@ -29,19 +29,37 @@ class ProcessTable:
         self._known: set[str] = set()
         self._checked = 0
         self._lost: set[str] = set()
+        self._newest: bytes | None = None
+        self._list_due = 0
 
     def changes(self, now: int) -> tuple[set[Process], list[Process]]:
         """Who is gone and who is new since the last call; a pid may be both."""
         if self.files.is_exhausted:
             self.files.shrink(self.by_name.values())
-        names = set(self.files.names())
         self._recheck_kernel_threads(now)
+        if self._is_unchanged(now):
+            return set(), []
+        names = set(self.files.names())
+        if names == self._known and not self._lost:
+            return set(), []
         gone = (self._known - names) | self._lost
         vanished = {self._drop(name) for name in gone if name in self.by_name}
         self._known -= gone
         self._lost.clear()
         new = [process for name in names - self._known if (process := self._first_look(name))]
         return vanished, new
+
+    def _is_unchanged(self, now: int) -> bool:
+        """Whether nobody can have come or gone: no pid was given out, and everybody's clock answers.
+
+        The last pid is read before the list is taken, so that nobody slips in between.
+        """
+        newest = self.files.newest_pid()
+        if newest is not None and newest == self._newest and now < self._list_due and not self._lost:
+            return self._activity.all_answer()
+        self._newest = newest
+        self._list_due = now + PATIENCE
+        return False
 
     def ran(self) -> list[Process]:
         """Who ran since the last call."""
@@ -52,20 +70,28 @@ class ProcessTable:
         share = _share(len(self._queue), now, self._checked)
         return [process for _ in range(share) if (process := self._next_turn()) is not None]
 
-    def look(self, process: Process, ran: bool = True) -> bool:
-        """Reads a process anew; False if it is gone, or its pid is somebody else's now."""
+    def look(self, process: Process, ran: bool = True) -> Outcome:
+        """Reads a process anew."""
         if process.stat_fd >= 0:
             found = self._reader.read(process, ran)
         elif not self.files.pin(process):
-            found = False
+            found = GONE
         else:
             found = self._reader.read(process, ran)
             self.files.unpin(process)
-        if not found:
+        if found == CHANGED:
+            self._activity.rows[process.index] = process.row
+            if process.ppid != process.known_ppid:
+                self._reparent(process)
+        elif found == GONE:
             self._lost.add(process.name)
-        elif process.ppid != process.known_ppid:
-            self._reparent(process)
         return found
+
+    def rows(self, only_kept: bool) -> list[bytes]:
+        """The rows of all processes, or of those that the filters keep."""
+        if not only_kept:
+            return self._activity.rows
+        return [process.row for process in self.by_name.values() if process.kept]
 
     def remove(self, process: Process) -> None:
         """Forgets a process that is gone."""
@@ -89,6 +115,7 @@ class ProcessTable:
     def close(self) -> None:
         for process in self.by_pid.values():
             self.files.release(process)
+        self.files.close()
 
     def _first_look(self, name: str) -> Process | None:
         if not name.isdecimal():
@@ -114,7 +141,7 @@ class ProcessTable:
             self._known.add(process.name)
             return None
         process.start = int(fields[START])
-        if not self._reader.take(process, text, ran=True):
+        if self._reader.take(process, text, ran=True) == GONE:
             self.files.release(process)
             return None
         self._enter(process)
@@ -163,6 +190,7 @@ class ProcessTable:
                 self._kernel.append(name)
             else:
                 self._known.discard(name)
+                self._list_due = 0
 
     def _is_kernel_thread(self, name: str) -> bool:
         text = self.files.stat(Process(name))
