@@ -86,7 +86,7 @@ def script_of(program: str, args: list[str]) -> str | None:
         elif arg == "--":
             return next(rest, None)
         elif not arg.startswith(("-", "+")) or arg == "-":
-            return arg if arg not in ("", "-") else None
+            return arg if arg not in ("", "-") and not arg.startswith("@") else None
         elif not _is_flag(known, arg):
             return None
     return None

@@ -15,13 +15,13 @@ _RIGHT = r"(?:(?![A-Za-z])|(?<=[a-z])(?=[A-Z]))"
 
 # A name that has such a word in it: --db-password, AWS_SECRET_ACCESS_KEY, dbPassword, PGPASSWORD.
 _NAME = re.compile(
-    rf"{_LEFT}(?:{_WORDS}){_RIGHT}|passw(?:or)?d|passphrase|secret|token|api_?key", re.IGNORECASE
+    rf"{_LEFT}(?i:{_WORDS}){_RIGHT}|(?i:passw(?:or)?d|passphrase|secret|token(?!s\b|ize|izer)|api_?key)"
 )
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z0-9_.$\[\]-]+)(?P<mark>\s*[=:]\s*)(?P<value>.+)", re.DOTALL)
 _URL_USER = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?P<user>[^/?#\s]*)@")
 _URL_QUERY = re.compile(r"(?P<name>[?&;#][^=&\s]*)=(?P<value>[^&#\s]*)")
 _SCHEME_TOKEN = re.compile(
-    r"\b(?P<scheme>Bearer|Basic|Digest|Negotiate|Token)(?P<blank>[\s:=]+)\S+", re.IGNORECASE
+    r"\b(?P<scheme>Bearer|Basic|Digest|Negotiate|Token)(?P<blank>[\s:]+)\S+", re.IGNORECASE
 )
 _SHAPES = re.compile(
     r"\b(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|xox[a-z]-[\w-]{8,}|A[KS]IA[A-Z0-9]{12,}|"
