@@ -1,6 +1,5 @@
 """Takes samples and appends them to an archive, with the row that says what they cost."""
 
-import resource
 import time
 from collections.abc import Callable, Iterable
 
@@ -8,17 +7,12 @@ from vmsonar_archive.failures import AppendFailed
 from vmsonar_archive.records import CostRow, EventRow, SysInfo
 from vmsonar_archive.writer import ArchiveWriter
 
+from vmsonar.children import child_cpu_time
 from vmsonar.clock import Clock
 from vmsonar.collectors.base import Tick
 from vmsonar.log import Log
 from vmsonar.notify import Watchdog
 from vmsonar.sampler import Sampler
-
-
-def child_cpu_time() -> int:
-    """Nanoseconds of CPU of our children that have ended (getrusage(2))."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return round((usage.ru_utime + usage.ru_stime) * 1e9)
 
 
 class Recorder:
@@ -68,7 +62,7 @@ class Recorder:
     def _cost(self, began: int, late: int) -> CostRow:
         return CostRow(
             cpu_time=time.process_time_ns(),
-            child_cpu_time=child_cpu_time() + self.sampler.companion_time(),
+            child_cpu_time=child_cpu_time(self.sampler.companions()),
             wall_time=self._clock.monotonic_ns() - began,
             late_time=late,
             bytes_written=self.writer.bytes_written,

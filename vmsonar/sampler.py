@@ -34,9 +34,10 @@ class Sampler:
                 rows.add("gap", gap)
         return rows
 
-    def companion_time(self) -> int:
-        """CPU time of helper processes that still run."""
-        return sum(collector.companion_time() for collector in self.collectors)
+    def companions(self) -> list[int]:
+        """The helper processes that run now."""
+        pids = [collector.companion_pid for collector in self.collectors]
+        return [pid for pid in pids if pid is not None]
 
     def close(self) -> None:
         for one in self._guards:

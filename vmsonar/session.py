@@ -101,5 +101,7 @@ class Session:
 
     def close(self) -> bool:
         """Seals and lets go; False when the disk was too slow to wait for."""
+        # the archive first: a helper process that takes its time to end must not keep it from being sealed
+        finished = self.writer.close()
         self.recorder.sampler.close()
-        return self.writer.close()
+        return finished

@@ -87,9 +87,10 @@ class Collector(ABC):
         """Whether `describe` would tell something else than it last did, such as a card whose driver came late."""
         return False
 
-    def companion_time(self) -> int:
-        """Nanoseconds of CPU that its live helper processes have used; those that ended are ours already."""
-        return 0
+    @property
+    def companion_pid(self) -> int | None:
+        """Its helper process, where it has one: what that costs is counted with us if we started it."""
+        return None
 
     def close(self) -> None:  # noqa: B027 - most collectors hold nothing
         """Gives back what it holds."""
