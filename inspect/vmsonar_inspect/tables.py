@@ -1,30 +1,41 @@
-"""Opens archives, bundles and folders of them as one set of SQL tables (DuckDB)."""
+"""Opens archives, bundles, folders of them and lakes as one set of SQL tables (DuckDB)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+import shutil
+import tempfile
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from vmsonar_archive.errors import VmsonarError, missing_extra
-from vmsonar_archive.findings import Code, Finding
-from vmsonar_archive.parquet.columns import SeriesNames, sample_tables, sysinfo_table
-from vmsonar_archive.parquet.schema import SAMPLES, SYSINFO, TABLES, arrow, schema_of
-from vmsonar_archive.reader import Archive, open_archive
-from vmsonar_archive.records import KINDS, Sample
+from vmsonar_archive.findings import Finding
+from vmsonar_archive.parquet.schema import SAMPLES, SERIES_DAY, TABLES, arrow, schema_of
+from vmsonar_archive.parquet.stamps import Span
 
+from vmsonar_inspect.cache import Cache, default_cache
+from vmsonar_inspect.engine import connect, lock_down, quoted
+from vmsonar_inspect.origins import find_origins
+from vmsonar_inspect.plan import Piece, Plan, Planner, Window
+from vmsonar_inspect.parcels import SUMMARIES
 from vmsonar_inspect.views import VIEWS, view
 
-# So many samples become one batch of columns.
-_BATCH = 360
+#: What the views are made of.
+BASES: tuple[str, ...] = (*TABLES, *SUMMARIES)
 
 
 class Tables:
-    """Every kind as a table and every rollup as a view, of all archives that were opened together."""
+    """Every kind as a table and every rollup as a view, of all archives that were opened together.
 
-    def __init__(self, connection: Any, findings: list[Finding]) -> None:
-        #: A DuckDB connection that knows every table and view.
-        self.connection = connection
-        #: What was damaged or could not be read.
-        self.findings = findings
+    Tables are made available when a query first names them, so that a question about jobs never decodes processes.
+    """
+
+    def __init__(self, plan: Plan, scratch: Path, window: Window) -> None:
+        self._plan = plan
+        self._scratch = scratch
+        self._window = window
+        self._ready: set[str] = set()
+        self._connection = connect(scratch)
+        self._needs = _define(self._connection, scratch)
 
     def __enter__(self) -> "Tables":
         return self
@@ -33,109 +44,137 @@ class Tables:
         self.close()
 
     def close(self) -> None:
-        self.connection.close()
+        self._connection.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    @property
+    def connection(self) -> Any:
+        """A DuckDB connection with every table and view; `sql` is quicker, because it reads only what it needs."""
+        self.require(BASES)
+        return self._connection
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was damaged or could not be read, as far as it was looked at."""
+        units = [piece.unit for piece in self._plan.pieces]
+        return [*self._plan.findings, *(finding for unit in units for finding in unit.findings)]
+
+    @property
+    def archives(self) -> list[str]:
+        """The ids of the archives that were opened."""
+        return sorted({piece.unit.archive for piece in self._plan.pieces})
 
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> Any:
         """Runs a query; fetch from what is returned (`fetchall`, `to_arrow_table`, …)."""
-        return self.connection.execute(query, list(parameters))
+        self.require(self.bases_of(query))
+        return self._connection.execute(query, list(parameters))
+
+    def lock(self) -> None:
+        """From now on queries can read nothing but these tables, and change nothing."""
+        folders = {path.parent for piece in self._plan.pieces for path in piece.unit.files(BASES).values()}
+        self.require(BASES)
+        lock_down(self._connection, sorted(folders | {self._scratch}))
+
+    def bases_of(self, query: str) -> set[str]:
+        """The tables that a query may read, directly or through views: those whose names occur in it."""
+        return {base for word in _words(query) for base in self._needs.get(word, ())}
+
+    def require(self, tables: Iterable[str]) -> None:
+        """Makes tables available."""
+        missing = [table for table in BASES if table in set(tables) - self._ready]
+        if not missing:
+            return
+        files = [(piece, piece.unit.files(missing)) for piece in self._plan.pieces]
+        for table in missing:
+            pieces = [(piece, found[table]) for piece, found in files if table in found]
+            self._connection.execute(_definition(table, pieces, self._scratch, self._window))
+        self._ready |= set(missing)
 
 
-def open_tables(paths: Sequence[Path | str]) -> Tables:
-    """Opens archives, bundles and folders of them; what is damaged is told in `findings`."""
-    findings: list[Finding] = []
-    collected = _Collected()
-    for path in _expand(paths):
-        try:
-            archive = open_archive(path)
-        except VmsonarError as error:
-            findings.append(Finding.of(Code.CORRUPT, str(path), str(error)))
-            continue
-        with archive:
-            collected.add(archive)
-            findings += archive.findings
-    connection = connect()
-    for table in TABLES:
-        _make_table(connection, table, collected.tables(table))
-    make_views(connection)
-    return Tables(connection, findings)
+def open_tables(
+    paths: Sequence[Path | str],
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    cache: Path | bool | None = True,
+) -> Tables:
+    """Opens archives, bundles, folders of bundles, and lakes; what is damaged is told in `findings`.
 
-
-def connect() -> Any:
-    """A DuckDB connection that never fetches an extension and reckons in UTC."""
+    Tables that must be derived are kept in the user's cache folder, in another one, or (False) not at all.
+    """
+    arrow()
+    kept = Cache(default_cache()) if cache is True else Cache(cache) if cache else None
+    window = Window(since, until)
+    origins = find_origins(paths)
+    scratch = Path(tempfile.mkdtemp(prefix="vmsonar-"))
     try:
-        import duckdb
-    except ImportError:
-        raise missing_extra("inspect", "querying") from None
-    connection = duckdb.connect(
-        config={"autoinstall_known_extensions": False, "autoload_known_extensions": False}
-    )
-    connection.execute("SET TimeZone = 'UTC'")
-    connection.execute("CREATE MACRO unix_micros(moment) AS epoch_us(moment)")
-    return connection
+        planner = Planner(scratch, kept, window)
+        for origin in origins:
+            planner.look(origin)
+        if kept is not None:
+            kept.trim()
+        return Tables(planner.plan(), scratch, window)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
 
 
-def make_views(connection: Any) -> None:
-    """Defines every view; the tables must be there."""
+def _define(connection: Any, scratch: Path) -> dict[str, set[str]]:
+    """Defines empty tables and all views; returns which tables each of them needs."""
+    import pyarrow.parquet as pq
+
+    for table in BASES:
+        schema = schema_of(SERIES_DAY if table in SUMMARIES else table)
+        pq.write_table(schema.empty_table(), _empty(scratch, table))
+        connection.execute(_definition(table, [], scratch, Window()))
+    needs: dict[str, set[str]] = {table: {table} for table in BASES}
     for name in VIEWS:
-        connection.execute(f"CREATE VIEW {name} AS {view(name).query}")
+        query = view(name).query
+        connection.execute(f"CREATE VIEW {name} AS {query}")
+        needs[name] = {base for word in _words(query) for base in needs.get(word, ())}
+    return needs
 
 
-def _expand(paths: Sequence[Path | str]) -> Iterator[Path]:
-    """The archives and bundles that are meant: a folder that is not an archive stands for what is in it."""
-    for path in map(Path, paths):
-        if path.is_dir() and not (path / "archive.json").exists():
-            yield from sorted(
-                entry
-                for entry in path.iterdir()
-                if entry.suffix == ".tar" or (entry / "archive.json").exists()
-            )
-        else:
-            yield path
+def _words(query: str) -> set[str]:
+    """The words of a query, without those in strings and comments, and without columns of a named table."""
+    bare = re.sub(r"--[^\n]*|'[^']*'", " ", query)
+    return {word.lower() for word in re.findall(r"(?<![\w.])\w+", bare)}
 
 
-class _Collected:
-    """The rows of several archives, each record once."""
-
-    def __init__(self) -> None:
-        self._parts: dict[str, list[Any]] = {table: [] for table in TABLES}
-        self._seen: set[tuple[str, str, str, int]] = set()
-
-    def add(self, archive: Archive) -> None:
-        name = archive.identity.archive
-        series = SeriesNames()
-        for batch in _batches(sample for sample in archive.samples() if self._is_new(name, sample)):
-            for table, rows in sample_tables(name, batch, series, (SAMPLES, *KINDS)).items():
-                self._parts[table].append(rows)
-        infos = [info for info in archive.sysinfos() if self._is_new(name, info)]
-        self._parts[SYSINFO].append(sysinfo_table(name, infos))
-
-    def _is_new(self, archive: str, record: Any) -> bool:
-        key = (archive, record.run, record.boot, record.seq)
-        if key in self._seen:
-            return False
-        self._seen.add(key)
-        return True
-
-    def tables(self, table: str) -> Any:
-        parts = self._parts.pop(table)
-        return arrow().concat_tables(parts) if parts else schema_of(table).empty_table()
+def _empty(scratch: Path, table: str) -> Path:
+    return scratch / f"empty-{table}.parquet"
 
 
-def _batches(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
-    batch: list[Sample] = []
-    for sample in samples:
-        batch.append(sample)
-        if len(batch) == _BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+def _definition(table: str, pieces: Sequence[tuple[Piece, Path]], scratch: Path, window: Window) -> str:
+    """The view of one table over its files; the empty one comes first, so that every column is there."""
+    whole = [_empty(scratch, table), *dict.fromkeys(path for piece, path in pieces if not piece.without)]
+    selects = [_select(table, whole, window, ())]
+    selects += [_select(table, [path], window, piece.without) for piece, path in pieces if piece.without]
+    return f"CREATE OR REPLACE VIEW {table} AS " + " UNION ALL BY NAME ".join(selects)
 
 
-def _make_table(connection: Any, table: str, rows: Any) -> None:
-    connection.register("incoming", rows)
+def _select(table: str, paths: Collection[Path], window: Window, without: Sequence[Span]) -> str:
+    listed = ", ".join(quoted(str(path)) for path in paths)
+    schema = schema_of(SERIES_DAY if table in SUMMARIES else table)
     # Times are UTC throughout; without a zone they need no further package to be fetched.
-    zoned = [field.name for field in rows.schema if str(field.type).startswith("timestamp")]
+    zoned = [field.name for field in schema if str(field.type).startswith("timestamp")]
     plain = ", ".join(f"make_timestamp(epoch_us({name})) AS {name}" for name in zoned)
-    connection.execute(f"CREATE TABLE {table} AS SELECT * REPLACE ({plain}) FROM incoming")  # noqa: S608 - our names
-    connection.unregister("incoming")
+    conditions = list(_conditions(table, window, without))
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    source = f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
+    return f"SELECT * REPLACE ({plain}) FROM {source}{where}"  # noqa: S608 - our own names and paths
+
+
+def _conditions(table: str, window: Window, without: Sequence[Span]) -> Iterable[str]:
+    if table in SUMMARIES:
+        yield f"source_table = {quoted(SUMMARIES[table])}"
+        return
+    for border, sign in ((window.since, ">="), (window.until, "<")):
+        if border is not None:
+            yield f"epoch_us(time) {sign} {round(border.timestamp() * 1e6)}"
+    for span in without:
+        same = f"run = {quoted(span.run)} AND boot = {quoted(span.boot)}"
+        yield f"NOT ({same} AND seq BETWEEN {span.first} AND {span.last})"
+
+
+__all__ = ["BASES", "SAMPLES", "Tables", "open_tables"]

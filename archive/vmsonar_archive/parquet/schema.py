@@ -19,6 +19,8 @@ SAMPLES = "samples"
 SYSINFO = "sysinfo"
 #: Every table, in the order in which people look for them.
 TABLES: tuple[str, ...] = (SAMPLES, SYSINFO, *KINDS)
+#: What the rows of a series come to in a day; made from the tables.
+SERIES_DAY = "series_day"
 
 STAMP_FIELDS = ("run", "boot", "seq", "time", "boottime")
 #: Tables whose rows get the series id of their info row, with the columns that name the series within a boot.
@@ -71,7 +73,12 @@ def own_fields(table: str) -> tuple[Field, ...]:
 def schema_of(table: str) -> "pa.Schema":
     """The Arrow schema of a table."""
     pa = arrow()
-    fields = [_arrow_field(field) for field in columns_of(table)]
+    if table == SERIES_DAY:
+        from vmsonar_archive.parquet.series_day import series_day_schema
+
+        fields = list(series_day_schema())
+    else:
+        fields = [_arrow_field(field) for field in columns_of(table)]
     return pa.schema(fields, metadata={"vmsonar.format": str(FORMAT), "vmsonar.table": table})
 
 

@@ -1,0 +1,96 @@
+"""Sums up rows that are in Parquet already, when only some of its records are wanted."""
+
+from collections.abc import Callable
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vmsonar_archive.parquet.chunks import Key
+from vmsonar_archive.parquet.footer import Footer, read_footer
+from vmsonar_archive.parquet.keys import SERIES_KEYS
+from vmsonar_archive.parquet.schema import SERIES_DAY, arrow
+from vmsonar_archive.parquet.series_day import SeriesDay
+from vmsonar_archive.parquet.stamps import Stamps
+from vmsonar_archive.parquet.starts import Starts
+from vmsonar_archive.parquet.tablefile import TableFile
+from vmsonar_archive.records import Stamp
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def summarize_again(
+    table: str,
+    files: dict[str, Path],
+    target: Path,
+    accepts: Callable[[Stamp], bool],
+    ticks_per_second: float,
+) -> None:
+    """Writes what the wanted rows of one table come to; `files` must hold samples and the table itself."""
+    import pyarrow.parquet as pq
+
+    footer = read_footer(files[table])
+    stamps = _stamps(files["samples"], accepts)
+    numbers = {identity: number for number, identity in enumerate(stamps.identities())}
+    starts = Starts(ticks_per_second)
+    if table == "container" and "container_info" in files:
+        starts.learn(_Started(row) for row in pq.read_table(files["container_info"]).to_pylist())
+    starts.place(stamps)
+    days = SeriesDay(footer.archive, stamps.boots, ticks_per_second, [table])
+    source = pq.ParquetFile(files[table])
+    for group in range(source.num_row_groups):
+        _add_group(table, source.read_row_group(group), stamps, numbers, starts, days)
+    file = TableFile(
+        target, Footer(table=SERIES_DAY, archive=footer.archive, day=footer.day, spans=stamps.spans())
+    )
+    file.write(days.table())
+    file.finish()
+
+
+class _Started:
+    def __init__(self, row: dict[str, Any]) -> None:
+        self.container_id = row["container_id"]
+        self.started = row["started"]
+
+
+def _stamps(path: Path, accepts: Callable[[Stamp], bool]) -> Stamps:
+    import pyarrow.parquet as pq
+
+    stamps = Stamps(accepts)
+    for row in pq.read_table(path).to_pylist():
+        row.pop("archive")
+        stamps.add(Stamp(**row))
+    return stamps
+
+
+def _add_group(
+    table: str, rows: "pa.Table", stamps: Stamps, numbers: dict[Any, int], starts: Starts, days: SeriesDay
+) -> None:
+    """One row group holds whole series, one after the other."""
+    pa = arrow()
+    identity = zip(*(rows[name].to_pylist() for name in ("run", "boot", "seq")), strict=True)
+    places = [numbers.get(one) for one in identity]
+    kept = pa.array([place is not None for place in places])
+    rows = rows.filter(kept)
+    numbered = [place for place in places if place is not None]
+    if not numbered:
+        return
+    keys = _keys(table, rows, stamps.boots)
+    firsts = [numbered[place] for place in [0, *accumulate(count for _, count in keys)][:-1]]
+    names = rows["series_id"].to_pylist() if "series_id" in rows.column_names else [None] * len(rows)
+    offsets = [0, *accumulate(count for _, count in keys)][:-1]
+    stamped = {name: rows[name].combine_chunks() for name in ("time", "boottime")}
+    days.add(table, keys, rows, stamped, [names[place] for place in offsets], starts.of(table, keys, firsts))
+
+
+def _keys(table: str, rows: "pa.Table", boots: list[str]) -> list[tuple[Key, int]]:
+    codes = {boot: code for code, boot in enumerate(boots)}
+    columns = [rows[name].to_pylist() for name in SERIES_KEYS[table]]
+    found: list[tuple[Key, int]] = []
+    for boot, *rest in zip(rows["boot"].to_pylist(), *columns, strict=True):
+        key = (codes[boot], *rest)
+        if found and found[-1][0] == key:
+            found[-1] = (key, found[-1][1] + 1)
+        else:
+            found.append((key, 1))
+    return found

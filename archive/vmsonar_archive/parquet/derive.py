@@ -1,0 +1,266 @@
+"""Derives the tables of some segments, within a fixed amount of memory (one UTC day, as a rule)."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from vmsonar_archive.lines import BadLine, decode_sysinfo
+from vmsonar_archive.parquet.chunks import Collector, Key
+from vmsonar_archive.parquet.columns import column
+from vmsonar_archive.parquet.footer import Footer, Source
+from vmsonar_archive.parquet.measures import MEASURES
+from vmsonar_archive.parquet.runs import Runs
+from vmsonar_archive.parquet.schema import (
+    JOINED,
+    SAMPLES,
+    SERIES_DAY,
+    SYSINFO,
+    TABLES,
+    arrow,
+    own_fields,
+    schema_of,
+)
+from vmsonar_archive.parquet.series_day import SeriesDay
+from vmsonar_archive.parquet.stamps import Stamps
+from vmsonar_archive.parquet.starts import Starts
+from vmsonar_archive.parquet.tablefile import TableFile
+from vmsonar_archive.records import KINDS, Stamp, SysInfo
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# What is held of undecoded rows, and of sorted chunks before they go to disk.
+_COLLECT_BYTES = 8 * 1024 * 1024
+_SORTED_BYTES = 16 * 1024 * 1024
+
+
+#: The summary that an archive keeps: of every table that has one.
+ALL_IN_ONE: Mapping[str, Collection[str]] = {SERIES_DAY: tuple(MEASURES)}
+_NAMED_BY = {table: info for table, (info, *_) in JOINED.items()} | {"container": "container_info"}
+
+
+@dataclass
+class Derived:
+    """What came of it: the files by table, and how many records could not be taken in."""
+
+    files: dict[str, Path] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    bad: int = 0
+
+
+class Derivation:
+    """Takes in lines of segments, then writes one Parquet file per table into a folder."""
+
+    def __init__(
+        self,
+        archive: str,
+        day: str,
+        folder: Path,
+        tables: Collection[str] = TABLES,
+        ticks_per_second: float = 100.0,
+        accepts: Callable[[Stamp], bool] = lambda _: True,
+    ) -> None:
+        self.archive, self.day, self.folder = archive, day, folder
+        self._ticks = ticks_per_second
+        self.tables = [table for table in TABLES if table in tables]
+        infos = [info for table, info in _NAMED_BY.items() if table in self.tables]
+        # Info rows come first: the others are named by them.
+        kinds = [kind for kind in KINDS if kind in self.tables or kind in infos]
+        self._kinds = sorted(kinds, key=lambda kind: kind in JOINED)
+        self._decode = _line_decoder(self._kinds)
+        self._stamps = Stamps(accepts)
+        self._infos: list[SysInfo] = []
+        self._info_stamps = Stamps(accepts)
+        self._boot: str | None = None
+        self._series: dict[tuple[str, int, int, int], int] = {}
+        self._names: dict[str, int] = {}
+        self._starts = Starts(ticks_per_second)
+        self._collectors = {kind: Collector(kind, self._series_code) for kind in self._kinds}
+        self._runs = {kind: Runs(folder) for kind in self._kinds}
+        self.result = Derived()
+
+    def add_samples(self, lines: Iterable[bytes]) -> None:
+        """Takes in the lines of sample segments; records met before are passed over."""
+        for line in lines:
+            try:
+                sample = self._decode(line)
+            except (msgspec.MsgspecError, RecursionError):
+                self.result.bad += 1
+                continue
+            if sample.boot != self._boot:
+                self._flush()
+                self._boot = sample.boot
+            number = self._stamps.add(sample)
+            if number is not None:
+                self._take(number, sample)
+
+    def _take(self, number: int, sample: Any) -> None:
+        held = 0
+        for kind, collector in self._collectors.items():
+            rows = getattr(sample, kind)
+            if rows:
+                collector.add(number, rows)
+            held += collector.bytes
+        if held > _COLLECT_BYTES:
+            self._flush()
+
+    def add_sysinfos(self, lines: Iterable[bytes]) -> None:
+        """Takes in the lines of sysinfo segments."""
+        for line in lines:
+            try:
+                info = decode_sysinfo(line)
+            except BadLine:
+                self.result.bad += 1
+                continue
+            if self._info_stamps.add(info) is not None:
+                self._infos.append(info)
+
+    def _flush(self) -> None:
+        if self._boot is None:
+            return
+        boot = self._stamps.boot_code(self._boot)
+        for kind in self._kinds:
+            chunk, rows = self._collectors[kind].flush(boot)
+            if chunk is None:
+                continue
+            self._learn(kind, rows, boot)
+            self._runs[kind].add(chunk)
+        if sum(runs.in_memory for runs in self._runs.values()) > _SORTED_BYTES:
+            for runs in self._runs.values():
+                runs.spill()
+
+    def _learn(self, kind: str, rows: Sequence[Any], boot: int) -> None:
+        if kind == "container_info":
+            self._starts.learn(rows)
+        for table, (info, number, start) in JOINED.items():
+            if info == kind:
+                for row in rows:
+                    code = self._names.setdefault(row.series_id, len(self._names))
+                    self._series[table, boot, getattr(row, number), getattr(row, start)] = code
+
+    def _series_code(self, table: str, number: int, start: int) -> int | None:
+        assert self._boot is not None
+        return self._series.get((table, self._stamps.boot_code(self._boot), number, start))
+
+    def finish(self, sources: list[Source], summaries: Mapping[str, Collection[str]] = ALL_IN_ONE) -> Derived:
+        """Writes the files, and by name what the series of some tables come to."""
+        self._flush()
+        self._sources = sources
+        stamps = self._stamps.columns()
+        self._starts.place(self._stamps)
+        boots = self._stamps.boots
+        days = {
+            name: SeriesDay(self.archive, boots, self._ticks, wanted) for name, wanted in summaries.items()
+        }
+        try:
+            for table in self.tables:
+                with self._file(table, table) as file:
+                    self._write(table, file, stamps, list(days.values()))
+            for name, day in days.items():
+                with self._file(SERIES_DAY, name) as file:
+                    file.write(day.table())
+        finally:
+            self.close()
+        self.result.bad += sum(collector.bad for collector in self._collectors.values())
+        return self.result
+
+    @contextmanager
+    def _file(self, table: str, name: str) -> Iterator[TableFile]:
+        stamped = self._info_stamps if table == SYSINFO else self._stamps
+        footer = Footer(
+            table=table, archive=self.archive, day=self.day, sources=self._sources, spans=stamped.spans()
+        )
+        file = TableFile(self.folder / f"{name}.parquet", footer)
+        try:
+            yield file
+            self.result.files[name] = file.finish()
+        except BaseException:
+            file.abandon()
+            raise
+
+    def close(self) -> None:
+        for runs in self._runs.values():
+            runs.close()
+
+    def _write(
+        self, table: str, file: TableFile, stamps: "dict[str, pa.Array]", days: Sequence[SeriesDay]
+    ) -> None:
+        if table == SAMPLES:
+            file.write(self._assemble(table, stamps))
+            self.result.rows[table] = len(self._stamps)
+        elif table == SYSINFO:
+            own = {known.name: column(known, self._infos) for known in own_fields(SYSINFO)}
+            file.write(self._assemble(table, self._info_stamps.columns() | own))
+            self.result.rows[table] = len(self._infos)
+        else:
+            self._write_kind(table, file, stamps, days)
+
+    def _write_kind(
+        self, table: str, file: TableFile, stamps: "dict[str, pa.Array]", days: Sequence[SeriesDay]
+    ) -> None:
+        pa = arrow()
+        names = pa.array(list(self._names), pa.string())
+        self.result.rows[table] = 0
+        for keys, part in self._runs[table].partitions():
+            if not self._stamps.ordered:
+                part = _in_time(part, keys, stamps["boottime"])
+            numbers = part["stamp"].combine_chunks()
+            columns = {name: values.take(numbers) for name, values in stamps.items()}
+            if "series" in part.column_names:
+                columns["series_id"] = pa.DictionaryArray.from_arrays(part["series"].combine_chunks(), names)
+            firsts = _firsts(keys, numbers)
+            starts = self._starts.of(table, keys, firsts)
+            series = self._series_names(table, part, keys)
+            for day in days:
+                day.add(table, keys, part, columns, series, starts)
+            columns |= {name: part[name] for name in part.column_names if name not in ("stamp", "series")}
+            file.write(self._assemble(table, columns))
+            self.result.rows[table] += len(part)
+
+    def _series_names(
+        self, table: str, part: "pa.Table", keys: Sequence[tuple[Key, int]]
+    ) -> list[str | None]:
+        if "series" not in part.column_names:
+            return [None] * len(keys)
+        known = list(self._names)
+        codes = [self._series.get((table, *key)) for key, _ in keys]
+        return [None if code is None else known[code] for code in codes]
+
+    def _assemble(self, table: str, columns: dict[str, Any]) -> "pa.Table":
+        pa = arrow()
+        count = len(next(iter(columns.values())))
+        zeros = pa.repeat(pa.scalar(0, pa.int32()), count)
+        archive = pa.DictionaryArray.from_arrays(zeros, pa.array([self.archive], pa.string()))
+        columns = {"archive": archive, **columns}
+        names = schema_of(table).names
+        return pa.table([columns[name] for name in names], names=names)
+
+
+def _firsts(keys: Sequence[tuple[Key, int]], numbers: "pa.Array") -> list[int]:
+    """The stamp of the first row of each series."""
+    places = [0, *accumulate(count for _, count in keys)][:-1]
+    found: list[int] = numbers.take(arrow().array(places, arrow().int64())).to_pylist()
+    return found
+
+
+def _in_time(part: "pa.Table", keys: Sequence[tuple[Key, int]], boottime: "pa.Array") -> "pa.Table":
+    """Puts the rows of each series in the order of the boot clock."""
+    pa = arrow()
+    import pyarrow.compute as pc
+
+    group = pa.concat_arrays(
+        [pa.repeat(pa.scalar(n, pa.int64()), count) for n, (_, count) in enumerate(keys)]
+    )
+    clock = pa.table({"group": group, "clock": boottime.take(part["stamp"].combine_chunks())})
+    return part.take(pc.sort_indices(clock, sort_keys=[("group", "ascending"), ("clock", "ascending")]))
+
+
+def _line_decoder(kinds: Sequence[str]) -> Callable[[bytes], Any]:
+    """Decodes a sample's stamp and leaves the rows of the wanted kinds as they are; skips all others."""
+    fields: list[Any] = [(kind, list[msgspec.Raw], []) for kind in kinds]
+    return msgspec.json.Decoder(msgspec.defstruct("Line", fields, bases=(Stamp,), kw_only=True)).decode

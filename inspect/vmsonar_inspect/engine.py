@@ -1,0 +1,42 @@
+"""The DuckDB connection that every query runs on: in UTC, within a memory limit, and never on the network."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from vmsonar_archive.errors import missing_extra
+
+MEMORY_LIMIT = "800MB"
+
+
+def connect(scratch: Path, memory_limit: str = MEMORY_LIMIT) -> Any:
+    """A connection that fetches no extension and spills into a folder of its own."""
+    try:
+        import duckdb
+    except ImportError:
+        raise missing_extra("inspect", "querying") from None
+    connection = duckdb.connect(
+        config={
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "memory_limit": memory_limit,
+            "temp_directory": str(scratch / "spill"),
+            "preserve_insertion_order": False,
+        }
+    )
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("CREATE MACRO unix_micros(moment) AS epoch_us(moment)")
+    return connection
+
+
+def lock_down(connection: Any, folders: Iterable[Path]) -> None:
+    """From here on only these folders can be read, nothing written or loaded, and none of this undone."""
+    allowed = ", ".join(quoted(f"{folder}/") for folder in folders)
+    connection.execute(f"SET allowed_directories = [{allowed}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def quoted(text: str) -> str:
+    """A string literal."""
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,180 @@
+"""The records of one archive and day, wherever they lie, as Parquet files on request."""
+
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from vmsonar_archive.findings import Code, Finding
+from vmsonar_archive.layout import SAMPLE
+from vmsonar_archive.parquet.again import summarize_again
+from vmsonar_archive.parquet.derive import Derivation
+from vmsonar_archive.parquet.footer import Footer, Source, read_footer
+from vmsonar_archive.parquet.schema import SAMPLES, SERIES_DAY, SYSINFO
+from vmsonar_archive.parquet.stamps import Span
+from vmsonar_archive.reader import Segment, open_archive
+from vmsonar_archive.records import Stamp
+
+from vmsonar_inspect.origins import Origin
+
+#: Summaries by series, per table that they are made from.
+SUMMARIES: dict[str, str] = {"process_day": "process", "job_day": "job", "container_day": "container"}
+
+Accepts = Callable[[Stamp], bool]
+
+
+class Unit(ABC):
+    """Some records of one archive and day."""
+
+    def __init__(self, archive: str, day: str) -> None:
+        self.archive = archive
+        self.day = day
+        self.findings: list[Finding] = []
+
+    @abstractmethod
+    def files(self, tables: Collection[str]) -> dict[str, Path]:
+        """The Parquet files of these tables; a summary may be in a file with others."""
+
+
+@dataclass
+class Stored:
+    """A Parquet file that exists: here, or where it must be copied from first."""
+
+    table: str
+    path: Path | None = None
+    copy: Callable[[Path], None] | None = None
+
+
+class StoredUnit(Unit):
+    """Records whose tables exist; those that cannot be read in place are copied once."""
+
+    def __init__(self, archive: str, day: str, stored: dict[str, Stored], folder: Callable[[], Path]) -> None:
+        super().__init__(archive, day)
+        self._stored = stored
+        self._folder = folder
+        #: Set when only some of the records are wanted; the tag tells such summaries apart.
+        self.accepts: Accepts | None = None
+        self.tag = ""
+
+    def files(self, tables: Collection[str]) -> dict[str, Path]:
+        found = {}
+        for table in tables:
+            if table in SUMMARIES and SUMMARIES[table] in self._stored:
+                found[table] = self._summary(table)
+            elif table in self._stored:
+                found[table] = self._local(table)
+        return found
+
+    @cached_property
+    def footer(self) -> Footer:
+        return read_footer(self._local(SAMPLES))
+
+    @cached_property
+    def spans(self) -> list[Span]:
+        """Which records it holds, of both kinds."""
+        infos = read_footer(self._local(SYSINFO)).spans if SYSINFO in self._stored else []
+        return [*self.footer.spans, *infos]
+
+    def _summary(self, name: str) -> Path:
+        if self.accepts is None and SERIES_DAY in self._stored:
+            return self._local(SERIES_DAY)
+        target = self._folder() / f"{name}{self.tag}.parquet"
+        if not target.exists():
+            source = SUMMARIES[name]
+            needed = [SAMPLES, source, *(["container_info"] if source == "container" else [])]
+            accepts = self.accepts or (lambda _: True)
+            summarize_again(source, self.files(needed), target, accepts, self._ticks())
+        return target
+
+    def _ticks(self) -> float:
+        import pyarrow.parquet as pq
+
+        if SYSINFO not in self._stored:
+            return 100.0
+        told = pq.read_table(self._local(SYSINFO), columns=["ticks_per_second"])["ticks_per_second"]
+        return float(next((value for value in told.to_pylist() if value), 100))
+
+    def _local(self, table: str) -> Path:
+        stored = self._stored[table]
+        if stored.path is None:
+            assert stored.copy is not None
+            target = self._folder() / f"{table}.parquet"
+            if not target.exists():
+                partial = target.with_suffix(".partial")
+                stored.copy(partial)
+                partial.rename(target)
+            stored.path = target
+        return stored.path
+
+
+@dataclass
+class JsonUnit(Unit):
+    """Records that are in segments only; their tables are derived into a folder."""
+
+    archive: str
+    day: str
+    parts: list[tuple[Origin, Segment]]
+    #: Where tables go that are sure to be what the segments say, and where all others go.
+    kept: Path | None
+    scratch: Path
+    ticks_per_second: float
+    accepts: Accepts = lambda _: True
+    findings: list[Finding] = field(default_factory=list)
+
+    def files(self, tables: Collection[str]) -> dict[str, Path]:
+        wanted = {SAMPLES, *tables}
+        missing = [table for table in wanted if self._find(table) is None]
+        if missing:
+            self._derive(missing)
+        found = {table: self._find(table) for table in tables}
+        return {table: path for table, path in found.items() if path is not None}
+
+    def _find(self, table: str) -> Path | None:
+        for folder in (self.kept, self.scratch):
+            if folder is not None and (path := folder / f"{table}.parquet").exists():
+                return path
+        return None
+
+    def _derive(self, missing: Sequence[str]) -> None:
+        work = self.scratch / "work"
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        summaries = {name: [SUMMARIES[name]] for name in missing if name in SUMMARIES}
+        tables = {table for table in missing if table not in SUMMARIES} | {
+            SUMMARIES[name] for name in summaries
+        }
+        derivation = Derivation(
+            self.archive, self.day, work, tables, self.ticks_per_second, accepts=self.accepts
+        )
+        damaged = self._read(derivation)
+        sources = [Source(path=segment.path, sha256=segment.sha256) for _, segment in self.parts]
+        result = derivation.finish(sources, summaries)
+        if result.bad:
+            self._note([Finding.of(Code.BAD_RECORD, self.parts[0][1].path, f"{result.bad} rows or records")])
+        target = self.kept if self.kept is not None and not (damaged or result.bad) else self.scratch
+        for path in result.files.values():
+            path.rename(target / path.name)
+        shutil.rmtree(work)
+
+    def _read(self, derivation: Derivation) -> bool:
+        damaged = False
+        for origin, segments in _by_origin(self.parts):
+            with open_archive(origin.path) as archive:
+                for segment in segments:
+                    add = derivation.add_samples if segment.name.kind == SAMPLE else derivation.add_sysinfos
+                    add(archive.lines(segment))
+                self._note(archive.findings)
+                damaged = damaged or bool(archive.findings)
+        return damaged
+
+    def _note(self, findings: Sequence[Finding]) -> None:
+        self.findings += [finding for finding in findings if finding not in self.findings]
+
+
+def _by_origin(parts: list[tuple[Origin, Segment]]) -> list[tuple[Origin, list[Segment]]]:
+    grouped: dict[Origin, list[Segment]] = {}
+    for origin, segment in parts:
+        grouped.setdefault(origin, []).append(segment)
+    return [(origin, sorted(segments, key=lambda one: one.name)) for origin, segments in grouped.items()]
