@@ -15,8 +15,8 @@ from vmsonar_archive.parquet.stamps import Span
 from vmsonar_inspect.cache import Cache, default_cache
 from vmsonar_inspect.engine import connect, lock_down, quoted
 from vmsonar_inspect.origins import find_origins
-from vmsonar_inspect.plan import Piece, Plan, Planner, Window
 from vmsonar_inspect.parcels import SUMMARIES
+from vmsonar_inspect.plan import Piece, Plan, Planner, Window
 from vmsonar_inspect.views import VIEWS, view
 
 #: What the views are made of.
