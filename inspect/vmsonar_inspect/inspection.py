@@ -11,7 +11,7 @@ from vmsonar_archive.findings import Finding
 from vmsonar_inspect import advise, energy
 from vmsonar_inspect.asking import Asker, total
 from vmsonar_inspect.energy import Factor, energy_of, load_factor
-from vmsonar_inspect.frames import Frame, narrow
+from vmsonar_inspect.frames import Frame
 from vmsonar_inspect.groups import group_jobs
 from vmsonar_inspect.load_events import damage, is_damage, load_events, load_gaps
 from vmsonar_inspect.load_jobs import JobContext, Key, load_contexts, load_jobs
@@ -65,7 +65,6 @@ class Inspection:
         findings: Sequence[Finding],
         settings: Settings,
     ) -> None:
-        narrow(connection, settings.frame)
         self.asker = Asker(connection)
         self.sources = sources
         self.hosts = hosts

@@ -8,7 +8,8 @@ from vmsonar_archive.errors import VmsonarError
 from vmsonar_archive.reader import open_archive
 
 from vmsonar_inspect.inspection import Inspection, Settings
-from vmsonar_inspect.tables import _expand, open_tables
+from vmsonar_inspect.origins import find_origins
+from vmsonar_inspect.tables import BASES, open_tables
 from vmsonar_inspect.waiting import waiting
 
 
@@ -18,9 +19,11 @@ def opened(paths: Sequence[Path], settings: Settings) -> Iterator[Inspection]:
     sources, hosts = find_archives(paths)
     what = next(iter(sources.values())) if len(sources) == 1 else f"{len(sources)} archives"
     with waiting(f"reading {what}"):
-        tables = open_tables(list(paths))
+        tables = open_tables(list(paths), since=settings.frame.since, until=settings.frame.until)
+        # Damage is met when segments are read; processes, which are most of them, are left until they are asked for.
+        tables.require(base for base in BASES if not base.startswith("process"))
     with tables:
-        yield Inspection(tables.connection, sources, hosts, tables.findings, settings)
+        yield Inspection(tables, sources, hosts, tables.findings, settings)
 
 
 def find_archives(paths: Sequence[Path]) -> tuple[dict[str, str], dict[str, str | None]]:
@@ -33,10 +36,10 @@ def find_archives(paths: Sequence[Path]) -> tuple[dict[str, str], dict[str, str 
             raise VmsonarError(
                 f"{path} does not exist: give an archive's folder, a bundle, or a folder of them"
             )
-    for path in _expand(paths):
+    for origin in find_origins(paths):
         try:
-            with open_archive(path) as archive:
-                sources.setdefault(archive.identity.archive, str(path))
+            with open_archive(origin.path) as archive:
+                sources.setdefault(archive.identity.archive, str(origin.path))
                 hosts.setdefault(archive.identity.archive, archive.identity.hostname_short)
         except VmsonarError as error:
             errors.append(error)

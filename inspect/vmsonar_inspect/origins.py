@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vmsonar_archive import layout
-from vmsonar_archive.errors import UsageError
+from vmsonar_archive.errors import VmsonarError
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,9 @@ def find_origins(paths: Sequence[Path | str]) -> list[Origin]:
     origins: dict[Path, Origin] = {}
     for path in map(Path, paths):
         if not path.exists():
-            raise UsageError(f"{path} does not exist")
+            raise VmsonarError(
+                f"{path} does not exist: give an archive's folder, a bundle, a folder of them, or a lake"
+            )
         for origin in _at(path):
             origins.setdefault(origin.path.resolve(), origin)
     return list(origins.values())
@@ -41,7 +43,9 @@ def _at(path: Path) -> Iterator[Origin]:
     else:
         found = [Origin(entry) for entry in sorted(path.iterdir()) if _is_archive(entry)]
         if not found:
-            raise UsageError(f"{path} holds no archive, bundle or lake")
+            raise VmsonarError(
+                f"no archive and no bundle in {path}: give the folder that holds archive.json, or a bundle"
+            )
         yield from found
 
 

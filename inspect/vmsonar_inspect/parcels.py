@@ -25,6 +25,12 @@ SUMMARIES: dict[str, str] = {"process_day": "process", "job_day": "job", "contai
 Accepts = Callable[[Stamp], bool]
 
 
+def needed_for(summary: str) -> list[str]:
+    """The tables that a summary is made from."""
+    source = SUMMARIES[summary]
+    return [SAMPLES, source, *(["container_info"] if source == "container" else [])]
+
+
 class Unit(ABC):
     """Some records of one archive and day."""
 
@@ -82,10 +88,9 @@ class StoredUnit(Unit):
             return self._local(SERIES_DAY)
         target = self._folder() / f"{name}{self.tag}.parquet"
         if not target.exists():
-            source = SUMMARIES[name]
-            needed = [SAMPLES, source, *(["container_info"] if source == "container" else [])]
             accepts = self.accepts or (lambda _: True)
-            summarize_again(source, self.files(needed), target, accepts, self._ticks())
+            files = self.files(needed_for(name))
+            summarize_again(SUMMARIES[name], files, target, accepts, self._ticks())
         return target
 
     def _ticks(self) -> float:
@@ -121,18 +126,33 @@ class JsonUnit(Unit):
     scratch: Path
     ticks_per_second: float
     accepts: Accepts = lambda _: True
+    #: Set when only a part of the day is wanted.
+    window: Accepts | None = None
     findings: list[Finding] = field(default_factory=list)
 
     def files(self, tables: Collection[str]) -> dict[str, Path]:
         wanted = {SAMPLES, *tables}
+        if self.window is not None:
+            wanted = {table for table in wanted if table not in SUMMARIES}
+            wanted |= {source for name in tables if name in SUMMARIES for source in needed_for(name)}
         missing = [table for table in wanted if self._find(table) is None]
         if missing:
             self._derive(missing)
+        if self.window is not None:
+            self._summarize_window([name for name in tables if name in SUMMARIES], self.window)
         found = {table: self._find(table) for table in tables}
         return {table: path for table, path in found.items() if path is not None}
 
+    def _summarize_window(self, names: list[str], window: Accepts) -> None:
+        for name in names:
+            files = {table: path for table in needed_for(name) if (path := self._find(table)) is not None}
+            summarize_again(
+                SUMMARIES[name], files, self.scratch / f"{name}.parquet", window, self.ticks_per_second
+            )
+
     def _find(self, table: str) -> Path | None:
-        for folder in (self.kept, self.scratch):
+        windowed = table in SUMMARIES and self.window is not None
+        for folder in (self.scratch,) if windowed else (self.kept, self.scratch):
             if folder is not None and (path := folder / f"{table}.parquet").exists():
                 return path
         return None

@@ -1,5 +1,6 @@
 """Decides which files answer for which records, so that none is counted twice and none is read in vain."""
 
+import hashlib
 import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -161,21 +162,22 @@ class Planner:
     def _restrict(self, unit: StoredUnit, without: SpanSet) -> None:
         window = self._window
         unit.accepts = lambda stamp: stamp not in without and window.holds(stamp)
-        unit.tag = f"-{abs(hash((tuple(without), window.since, window.until))):x}"
+        unit.tag = hashlib.sha256(repr((list(without), window)).encode()).hexdigest()[:12]
 
     def _json_unit(
         self, archive: str, day: str, parts: Sequence[tuple[Origin, Segment]], covered: SpanSet
     ) -> JsonUnit:
-        window = self._window
-        known = list(covered)
         prints = [origin.fingerprint(segment.path) for origin, segment in parts]
-        prints += [f"{span.run}:{span.boot}:{span.first}:{span.last}" for span in known]
+        prints += [f"{span.run}:{span.boot}:{span.first}:{span.last}" for span in covered]
         scratch = Cache(self._scratch / "json").folder(archive, day, prints)
         sealed = all(segment.sealed for _, segment in parts)
-        cut = window.cuts(date.fromisoformat(day))
-        kept = self._cache.folder(archive, day, prints) if self._cache and sealed and not cut else None
-        accepts: Callable[[Stamp], bool] = lambda stamp: stamp not in covered and window.holds(stamp)  # noqa: E731
-        return JsonUnit(archive, day, list(parts), kept, scratch, self._ticks[archive], accepts)
+        kept = self._cache.folder(archive, day, prints) if self._cache and sealed else None
+        unit = JsonUnit(
+            archive, day, list(parts), kept, scratch, self._ticks[archive], lambda one: one not in covered
+        )
+        if self._window.cuts(date.fromisoformat(day)):
+            unit.window = self._window.holds
+        return unit
 
 
 def _copier(origin: Origin, path: str) -> Callable[[Path], None]:

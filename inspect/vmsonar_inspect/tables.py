@@ -69,6 +69,16 @@ class Tables:
         self.require(self.bases_of(query))
         return self._connection.execute(query, list(parameters))
 
+    def execute(self, query: str, parameters: Any = None) -> Any:
+        """The same under the name that database connections use; parameters may have names."""
+        self.require(self.bases_of(query))
+        return self._connection.execute(query, parameters)
+
+    def executemany(self, query: str, rows: Sequence[Any]) -> Any:
+        """Runs a query once per row of parameters."""
+        self.require(self.bases_of(query))
+        return self._connection.executemany(query, rows)
+
     def lock(self) -> None:
         """From now on queries can read nothing but these tables, and change nothing."""
         folders = {path.parent for piece in self._plan.pieces for path in piece.unit.files(BASES).values()}
@@ -169,8 +179,10 @@ def _conditions(table: str, window: Window, without: Sequence[Span]) -> Iterable
     if table in SUMMARIES:
         yield f"source_table = {quoted(SUMMARIES[table])}"
         return
+    # What is said once per segment holds for later samples too.
+    timed = not table.endswith("info")
     for border, sign in ((window.since, ">="), (window.until, "<")):
-        if border is not None:
+        if timed and border is not None:
             yield f"epoch_us(time) {sign} {round(border.timestamp() * 1e6)}"
     for span in without:
         same = f"run = {quoted(span.run)} AND boot = {quoted(span.boot)}"
