@@ -9,6 +9,8 @@ import sys
 import threading
 from pathlib import Path
 
+from vmsonar_archive.errors import VmsonarError
+
 from vmsonar.engine.endings import Endings
 from vmsonar.engine.follow import Follower
 from vmsonar.engine.hub import Hub
@@ -29,7 +31,7 @@ def main() -> int:
     if options.fd is not None:
         hub.add(socket.socket(fileno=options.fd))
     else:
-        hub.listen(_server(options.listen, options.group))
+        hub.listen(_server(options.listen))
     for path in sockets:
         follower = Follower(path, hub.put, settings)
         threading.Thread(target=follower.run, args=(stopping,), daemon=True).start()
@@ -46,7 +48,6 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--listen", metavar="PATH", help="a socket to make, for the sampler to connect to")
     where.add_argument("--fd", type=int, metavar="N", help="a connected socket inherited from the sampler")
-    parser.add_argument("--group", type=int, metavar="GID", help="the group that may connect")
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="read sockets, labels and command_line here"
     )
@@ -80,17 +81,19 @@ def _settings(options: argparse.Namespace) -> tuple[list[str], Settings]:
     return engine_sockets(config.containers, Path("/run")), settings
 
 
-def _server(path: str, group: int | None) -> socket.socket:
-    """The listening socket, open to its owner and one group only."""
+def _server(path: str) -> socket.socket:
+    """The listening socket, open to our user and our group only: the sampler is of that group."""
     Path(path).unlink(missing_ok=True)
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o117)
     try:
         server.bind(path)
+    except OSError as error:
+        raise VmsonarError(
+            f"cannot listen on {path}: {error.strerror}: is its folder ours to write?"
+        ) from None
     finally:
         os.umask(mask)
-    if group is not None:
-        os.chown(path, -1, group)
     server.listen(8)
     return server
 
@@ -108,4 +111,8 @@ def _stop_on_signals(hub: Hub) -> threading.Event:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except VmsonarError as failure:
+        print(f"vmsonar.engine: {failure}", file=sys.stderr)
+        sys.exit(failure.exit_code)
