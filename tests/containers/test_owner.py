@@ -39,45 +39,47 @@ def without(*names):
 
 
 def test_each_rung_speaks_when_those_above_are_silent(proc):
-    assert owner_of(proc, ROOTLESS, PID, ALL) == Owners((1000,), "cgroup")
-    assert owner_of(proc, "/docker/x", PID, ALL) == Owners((1002,), "loginuid")
+    assert owner_of(proc, "podman", ROOTLESS, PID, ALL) == Owners((1000,), "cgroup")
+    assert owner_of(proc, "podman", "/docker/x", PID, ALL) == Owners((1002,), "loginuid")
     write(proc / str(PID) / "loginuid", "4294967295")
-    assert owner_of(proc, "/docker/x", PID, ALL) == Owners((1003,), "client")
-    assert owner_of(proc, "/docker/x", PID, without("client_user")) == Owners((1004,), "compose_dir")
-    assert owner_of(proc, "/docker/x", PID, without("client_user", "compose_user")) == Owners(
+    assert owner_of(proc, "podman", "/docker/x", PID, ALL) == Owners((1003,), "client")
+    assert owner_of(proc, "podman", "/docker/x", PID, without("client_user")) == Owners(
+        (1004,), "compose_dir"
+    )
+    assert owner_of(proc, "podman", "/docker/x", PID, without("client_user", "compose_user")) == Owners(
         (1005,), "bind_mount"
     )
 
 
 def test_dockers_own_login_is_not_heard(proc):
     facts = ContainerFacts(container_id="a", engine="docker", bind_users=[1005])
-    assert owner_of(proc, "/docker/x", PID, facts) == Owners((1005,), "bind_mount")
+    assert owner_of(proc, "docker", "/docker/x", PID, facts) == Owners((1005,), "bind_mount")
 
 
 def test_several_bind_mounts_may_be_of_several_people(proc):
     facts = ContainerFacts(container_id="a", engine="docker", bind_users=[1005, 1006])
-    assert owner_of(proc, "/docker/x", PID, facts) == Owners((1005, 1006), "bind_mount")
+    assert owner_of(proc, "docker", "/docker/x", PID, facts) == Owners((1005, 1006), "bind_mount")
 
 
 def test_a_uid_inside_counts_last_and_only_without_a_user_namespace(proc):
     if os.geteuid() == 0:
         os.chown(proc / str(PID), 1234, -1)
     uid = (proc / str(PID)).stat().st_uid
-    assert owner_of(proc, "/docker/x", PID, None) == Owners((uid,), "process_uid")
+    assert owner_of(proc, "docker", "/docker/x", PID, None) == Owners((uid,), "process_uid")
     write(proc / str(PID) / "uid_map", "         0     100000      65536\n")
-    assert owner_of(proc, "/docker/x", PID, None) is None
+    assert owner_of(proc, "docker", "/docker/x", PID, None) is None
 
 
 def test_a_client_that_is_root_is_heard_when_nothing_else_is(proc):
     facts = ContainerFacts(container_id="a", engine="docker", client_user=0, compose_user=1004)
-    assert owner_of(proc, "/docker/x", None, facts) == Owners((1004,), "compose_dir")
+    assert owner_of(proc, "podman", "/docker/x", None, facts) == Owners((1004,), "compose_dir")
     facts = ContainerFacts(container_id="a", engine="docker", client_user=0)
-    assert owner_of(proc, "/docker/x", None, facts) == Owners((0,), "client")
+    assert owner_of(proc, "podman", "/docker/x", None, facts) == Owners((0,), "client")
 
 
 def test_nobody_is_nobody(tmp_path):
-    assert owner_of(tmp_path, None, None, None) is None
-    assert owner_of(tmp_path, "/docker/x", PID, None) is None
+    assert owner_of(tmp_path, "podman", None, None, None) is None
+    assert owner_of(tmp_path, "podman", "/docker/x", PID, None) is None
     assert rootless_user("/user.slice/user@x.service") is None
 
 

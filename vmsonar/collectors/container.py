@@ -114,12 +114,12 @@ class ContainerCollector(Collector):
     def _owners(self, live: Live | None, facts: ContainerFacts | None) -> Owners | None:
         proc = self._setup.host.proc
         if live is None:
-            return owner_of(proc, None, None, facts)
+            return owner_of(proc, None, None, None, facts)
         if live.container_id in self._live.by_id:
-            live.owners = owner_of(proc, live.cgroup, live.pid, facts)
+            live.owners = owner_of(proc, live.engine, live.cgroup, live.pid, facts)
             return live.owners
         # Its process id may be another's by now.
-        return live.owners or owner_of(proc, live.cgroup, None, facts)
+        return live.owners or owner_of(proc, live.engine, live.cgroup, None, facts)
 
     def _add_events(self, rows: Rows, came: list[str], went: list[str]) -> None:
         for event in self._book.events:

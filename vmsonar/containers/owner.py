@@ -18,7 +18,9 @@ class Owners(NamedTuple):
     source: str
 
 
-def owner_of(proc: Path, cgroup: str | None, pid: int | None, facts: ContainerFacts | None) -> Owners | None:
+def owner_of(
+    proc: Path, engine: str | None, cgroup: str | None, pid: int | None, facts: ContainerFacts | None
+) -> Owners | None:
     """Goes down the ladder: cgroup, loginuid, client, compose_dir, bind_mount, process_uid.
 
     A client that is root speaks for an unknown person: it is heard only when nothing else is.
@@ -26,7 +28,7 @@ def owner_of(proc: Path, cgroup: str | None, pid: int | None, facts: ContainerFa
     client = facts.client_user if facts else None
     rungs = (
         ("cgroup", _one(rootless_user(cgroup))),
-        ("loginuid", _one(_login_user(proc, pid)) if facts and facts.engine == "podman" else ()),
+        ("loginuid", _one(_login_user(proc, pid)) if engine == "podman" else ()),
         ("client", _one(client or None)),
         ("compose_dir", _one(facts.compose_user if facts else None)),
         ("bind_mount", tuple(facts.bind_users or ()) if facts else ()),

@@ -21,6 +21,7 @@ _NOT_LABELS = {
     "execDuration",
     "containerExitCode",
     "oldName",
+    "podId",
 }
 _MAX_TEXT = 4096
 
