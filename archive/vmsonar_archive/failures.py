@@ -16,6 +16,7 @@ _REASONS = {
     errno.ENODEV: "vanished",
     errno.EACCES: "permission",
     errno.EPERM: "permission",
+    errno.EFBIG: "too_large",
 }
 
 _REMEDIES = {
@@ -23,6 +24,7 @@ _REMEDIES = {
     "read_only": "remount the file system for writing",
     "vanished": "bring the folder back",
     "permission": "let the service user write there",
+    "too_large": "leave out what fills it (filters in the configuration)",
     "io_error": "look at the kernel's log",
 }
 

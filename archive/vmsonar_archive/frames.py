@@ -32,6 +32,8 @@ _MAX_HEADER = 18
 _MAX_BLOCKS = 4096
 _MAX_DAMAGED = 256
 _CHUNK = 256 * 1024
+# What one frame of ours can hold: it ends when another line like the last one would be too much.
+_MAX_CONTENT = FRAME_BYTES + MAX_LINE
 # At most 4 MiB can come out of one call to the decompressor.
 _BLOCKS_PER_CALL = 32
 
@@ -64,6 +66,11 @@ class FrameWriter:
         self._bytes += size
         self._line = size
         return b"".join(written)
+
+    @property
+    def line_size(self) -> int:
+        """How long the line was that was added last."""
+        return self._line
 
     def end(self) -> bytes:
         """What closes the open frame, if there is one."""
@@ -253,17 +260,21 @@ def _block(header: memoryview) -> tuple[bool, int]:
 
 def _lines_of(frame: Frame) -> Lines:
     lines: list[bytes] = []
-    rest = b""
+    rest: list[bytes] = []
     skip = 0
     reason: str | None = None
     for blocks_per_call in (_BLOCKS_PER_CALL, 1):
         try:
             for part in _decompress(frame, blocks_per_call, skip):
                 skip += len(part)
-                *whole, rest = (rest + part).split(b"\n")
-                lines += [checked(line) for line in whole]
-                if len(rest) > MAX_LINE:
-                    raise BadLine(f"a line is longer than {MAX_LINE} bytes")
+                if skip > _MAX_CONTENT:
+                    raise BadLine(f"a frame holds more than {_MAX_CONTENT} bytes")
+                rest.append(part)
+                if b"\n" in part:
+                    *whole, end = b"".join(rest).split(b"\n")
+                    rest = [end] if end else []
+                    # One by one: those before a bad one are kept.
+                    lines.extend(map(checked, whole))
         except zstandard.ZstdError as error:
             # Once more, block by block, to get at what lies before the damage.
             reason = str(error)

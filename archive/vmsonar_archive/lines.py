@@ -9,7 +9,11 @@ import msgspec
 from vmsonar_archive.records import KINDS, Sample, Stamp, SysInfo
 
 # No line we write comes near this; it bounds what a hostile file can make us hold.
-MAX_LINE = 64 * 1024 * 1024
+MAX_LINE = 16 * 1024 * 1024
+# The same for what a line can be blown up to when it is decoded; the figures fit 20,000 processes.
+_MAX_OBJECTS = 200_000
+_MAX_VALUES = 1_000_000
+_HARMLESS = 256 * 1024
 
 # About 50 KB of process rows.
 _ROWS_PER_PIECE = 128
@@ -71,11 +75,20 @@ def record_line(record: Sample | SysInfo) -> bytes:
 
 
 def checked(line: bytes) -> bytes:
-    """Returns the line if its checksum holds."""
+    """Returns the line if its checksum holds and it can be decoded without harm."""
     match = _CRC.fullmatch(line, len(line) - _TAIL) if len(line) > _TAIL else None
     if match is None or zlib.crc32(memoryview(line)[:-_TAIL]) != int(match[1], 16):
         raise BadLine("checksum differs")
+    refuse_bomb(line)
     return line
+
+
+def refuse_bomb(line: bytes) -> None:
+    """Bounds what decoding can cost: `{}` takes two bytes here and hundreds as a row."""
+    if len(line) < _HARMLESS:
+        return
+    if line.count(b"{") + line.count(b"[") > _MAX_OBJECTS or line.count(b",") > _MAX_VALUES:
+        raise BadLine("far more values than a sample can have")
 
 
 def decode_sample(line: bytes) -> Sample:

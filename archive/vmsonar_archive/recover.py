@@ -94,15 +94,12 @@ def _save(
     now: datetime,
 ) -> None:
     place = target / name.path
-    files.make_folders(target, place.parent)
     try:
+        if not _has_records(source, name, result, ledger):
+            return
+        files.make_folders(target, place.parent)
         with source.open(name.path) as stream:
             sealed = rewrite([stream], place, name.path, SEALED_LEVEL)
-        with source.open(name.path) as stream:
-            for found in read_frames(stream):
-                if found.damage is not None:
-                    listed = name.path in ledger.current
-                    result.findings.append(damage_finding(name.path, found.damage, listed))
     except (OSError, VmsonarError) as error:
         result.findings.append(Finding.of(Code.CORRUPT, name.path, f"cannot be read: {error}"))
         return
@@ -112,3 +109,15 @@ def _save(
     journal.append(entry_of(SEAL, sealed, now))
     result.records += sealed.records
     result.files += 1
+
+
+def _has_records(source: Source, name: SegmentName, result: Recovered, ledger: Ledger) -> bool:
+    """Whether anything can be saved of a segment; what cannot is noted."""
+    lines = 0
+    with source.open(name.path) as stream:
+        for found in read_frames(stream):
+            lines += len(found.lines)
+            if found.damage is not None:
+                listed = name.path in ledger.current
+                result.findings.append(damage_finding(name.path, found.damage, listed))
+    return lines > 0

@@ -1,5 +1,6 @@
 """One segment while it is being written, and what is known of it when it is done."""
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from typing import BinaryIO
 from vmsonar_archive import files
 from vmsonar_archive.frames import LIVE_LEVEL, FrameWriter
 from vmsonar_archive.layout import SegmentName
+from vmsonar_archive.lines import MAX_LINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,12 @@ class SegmentWriter:
 
     def append(self, line: Iterable[bytes], time: datetime, seq: int) -> int:
         """Writes one record, given in pieces; returns its compressed size. An OSError ends the segment."""
-        written = self._write(self._frames.add(line))
+        data = self._frames.add(line)
+        if self._frames.line_size > MAX_LINE:
+            raise OSError(
+                errno.EFBIG, f"a record of {self._frames.line_size} bytes is too large to be read back"
+            )
+        written = self._write(data)
         self._tally.add(time, seq)
         return written
 

@@ -13,6 +13,10 @@ from vmsonar_archive.journal import Ledger
 # An identity or a journal larger than this is not one of ours.
 _MAX_SMALL = 1024 * 1024
 _MAX_JOURNAL = 256 * 1024 * 1024
+_MAX_JOURNAL_LINE = 4 * 1024 * 1024
+_MAX_BAD_LINES = 1000
+_MAX_ENTRIES = 100_000
+_MAX_GONE = 500_000
 
 
 class Source(ABC):
@@ -46,11 +50,26 @@ class Source(ABC):
     def journal(self, watched: str | None = None) -> tuple[Ledger, bool]:
         """What the journal says, and whether its last line is torn; an archive without one has an empty one."""
         try:
-            content = self._read(layout.JOURNAL_FILE, _MAX_JOURNAL)
+            stream = self.open(layout.JOURNAL_FILE)
         except FileNotFoundError:
             return Ledger(watched), False
-        *lines, rest = content.split(b"\n")
-        return Ledger.of(lines, watched), bool(rest)
+        with stream:
+            return self._read_journal(stream, Ledger(watched))
+
+    def _read_journal(self, stream: BinaryIO, ledger: Ledger) -> tuple[Ledger, bool]:
+        """Line by line, so that a hostile one costs no more memory than an honest one."""
+        rest = b""
+        size = bad = 0
+        while chunk := stream.read(1024 * 1024):
+            size += len(chunk)
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                bad += not ledger.add(line)
+            known = len(ledger.current) + len(ledger.dropped)
+            too_much = known > _MAX_ENTRIES or len(ledger.gone) > _MAX_GONE or len(rest) > _MAX_JOURNAL_LINE
+            if bad > _MAX_BAD_LINES or too_much or size > _MAX_JOURNAL:
+                raise VmsonarError(f"{self.name}/{layout.JOURNAL_FILE} is not the journal of an archive")
+        return ledger, bool(rest)
 
     def _read(self, path: str, limit: int) -> bytes:
         with self.open(path) as file:

@@ -6,10 +6,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from vmsonar_archive.findings import Finding
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+#: More than this nobody reads on a screen.
+_MOST_FINDINGS = 100
 #: Wide enough that a table in a pipe or a file is never cut.
 _UNSEEN_WIDTH = 200
 
@@ -67,3 +70,14 @@ def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(title, total=total)
         yield lambda done: progress.advance(task, done)
+
+
+def print_findings(findings: Sequence[Finding], where: str, lost: bool = False) -> None:
+    """One line per finding, the worst first; of very many only the first ones."""
+    for finding in findings[:_MOST_FINDINGS]:
+        place = f"{where}/{finding.path}" if finding.path else where
+        print(
+            f"{'lost' if lost else finding.severity.value}: {finding.code.value}: {place}: {finding.detail}"
+        )
+    if len(findings) > _MOST_FINDINGS:
+        print(f"and {len(findings) - _MOST_FINDINGS} more in {where}: --json lists them all")

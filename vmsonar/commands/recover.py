@@ -8,7 +8,7 @@ from vmsonar_archive.errors import Exit
 from vmsonar_archive.opening import open_source
 from vmsonar_archive.recover import recover
 
-from vmsonar.commands.output import print_json
+from vmsonar.commands.output import print_findings, print_json
 
 
 def command(
@@ -30,7 +30,6 @@ def command(
     if json:
         print_json(result)
         return Exit.OK
-    for finding in result.findings:
-        print(f"lost: {finding.code.value}: {path}/{finding.path}: {finding.detail}")
+    print_findings(result.findings, str(path), lost=True)
     print(f"{result.records} records in {result.files} files saved to {result.target}")
     return Exit.OK

@@ -10,7 +10,7 @@ from vmsonar_archive.findings import Report, Severity
 from vmsonar_archive.verify import Depth
 from vmsonar_archive.verify_path import size_at, verify_path, verify_paths
 
-from vmsonar.commands.output import print_json, print_table, progress_bar
+from vmsonar.commands.output import print_findings, print_json, print_table, progress_bar
 
 
 def command(
@@ -54,9 +54,7 @@ def _verify_all(paths: list[Path], depth: Depth, head: str | None) -> dict[str, 
 
 def _show(reports: dict[str, Report]) -> None:
     for path, report in reports.items():
-        for finding in report.findings:
-            where = f"{path}/{finding.path}" if finding.path else path
-            print(f"{finding.severity.value}: {finding.code.value}: {where}: {finding.detail}")
+        print_findings(report.findings, path)
     rows = [
         (
             path,

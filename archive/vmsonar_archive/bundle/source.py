@@ -35,6 +35,7 @@ class BundleSource(Source):
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         self.path = path
+        self._journals: dict[str | None, tuple[Ledger, bool]] = {}
         self._descriptor = _open(path)
         try:
             self.size = os.fstat(self._descriptor).st_size
@@ -78,10 +79,13 @@ class BundleSource(Source):
 
     def journal(self, watched: str | None = None) -> tuple[Ledger, bool]:
         """What the journal in it says, with what bundle.json says of files that differ."""
+        if watched in self._journals:
+            return self._journals[watched]
         ledger, torn = super().journal(watched)
         # A description that cannot be read is for verification to name; what it would add is then missing.
         with suppress(VmsonarError):
             self.record().apply(ledger)
+        self._journals[watched] = ledger, torn
         return ledger, torn
 
     def close(self) -> None:
