@@ -99,6 +99,11 @@ class Inspection:
             job.hostname = names.get(key[0])
         return found
 
+    @property
+    def keyed_jobs(self) -> dict[Key, JobUse]:
+        """Every job, asked for or not, by what names it in the tables."""
+        return self._all_jobs
+
     @cached_property
     def jobs(self) -> list[JobUse]:
         """The jobs that were asked for, most CPU time first."""

@@ -10,7 +10,7 @@ from vmsonar_archive.errors import UsageError, missing_extra
 
 from vmsonar.commands.output import console, print_json
 from vmsonar.places import archive_to_read
-from vmsonar.quantities import parse_duration
+from vmsonar.quantities import parse_duration, show_size
 
 if TYPE_CHECKING:
     from vmsonar_inspect.inspection import Inspection
@@ -54,6 +54,7 @@ def command(
     programs: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Program map (TSV) that comes before the default.")
     ] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one self-contained page.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Answer in CSV.")] = False,
 ) -> None:
@@ -86,7 +87,9 @@ def command(
     )
     _check_sort(sort)
     with opened(folders, settings) as inspection:
-        if as_json:
+        if html is not None:
+            _write_page(inspection, html, zone)
+        elif as_json:
             _print_json(inspection, view, zone, sort, top)
         elif as_csv:
             _print_csv(inspection, view, zone, sort, top)
@@ -161,3 +164,12 @@ def _print_table(
     from vmsonar_inspect.render.present import present
 
     console().print(present(inspection, view, zone, sort, top))
+
+
+def _write_page(inspection: "Inspection", path: Path, zone: tzinfo) -> None:
+    from vmsonar_inspect.page.build import write_page
+    from vmsonar_inspect.waiting import waiting
+
+    with waiting(f"writing {path}"):
+        size = write_page(inspection, path, zone)
+    print(f"wrote {path} ({show_size(size)})")

@@ -129,10 +129,10 @@ def _used(advice: Advice) -> list[tuple[str, str, str, str, str]]:
 
 def fleet_view(rows: Sequence[FleetRow], zone: tzinfo) -> "RenderableType":
     """A row per machine, worst used first."""
-    return Grid(_fleet_columns(zone), rows)
+    return Grid(fleet_columns(zone), rows)
 
 
-def _fleet_columns(zone: tzinfo) -> list[Column]:
+def fleet_columns(zone: tzinfo) -> list[Column]:
     return [
         Column("machine", lambda row: plain(row.hostname or row.archive[:8]), 0, right=False, widest=28),
         Column("size", lambda row: plain(row.instance_type, ""), 9, right=False, widest=20),
