@@ -22,12 +22,7 @@ CPU_COLUMNS = (
     "guest_ticks",
     "guest_nice_ticks",
 )
-_STAT = {
-    b"\nctxt ": "context_switches",
-    b"\nintr ": "interrupts",
-    b"\nprocesses ": "forks",
-    b"\nprocs_blocked ": "tasks_blocked",
-}
+_STAT = {b"ctxt": "context_switches", b"processes": "forks", b"procs_blocked": "tasks_blocked"}
 _MEMORY = {
     b"\nMemTotal:": "memory_total",
     b"\nMemFree:": "memory_free",
@@ -71,11 +66,18 @@ def numbers(content: bytes, wanted: dict[bytes, str], factor: int = 1) -> dict[s
 
 
 def parse_stat(content: bytes) -> dict[str, int]:
-    """Totals of /proc/stat."""
-    first = content[: content.find(b"\n")].split()
-    fields = dict(zip(CPU_COLUMNS, map(int, first[1:]), strict=False))
-    fields["cpus_online"] = content.count(b"\ncpu")
-    return fields | numbers(content, _STAT)
+    """Totals of /proc/stat, with one look at each part: the line intr alone may have thousands of columns."""
+    first = content.find(b"\n")
+    intr = content.find(b"\nintr ", first)
+    fields = dict(zip(CPU_COLUMNS, map(int, content[5:first].split()), strict=False))
+    fields["cpus_online"] = content.count(b"\ncpu", 0, intr if intr > 0 else len(content))
+    if intr > 0:
+        fields["interrupts"] = int(content[intr + 6 : intr + 32].split(None, 1)[0])
+    words = content[content.find(b"\nctxt ", intr) :].split(None, 12)
+    for key, value in zip(words[::2], words[1::2], strict=False):
+        if key in _STAT:
+            fields[_STAT[key]] = int(value)
+    return fields
 
 
 def parse_loadavg(content: bytes) -> dict[str, float | int]:
