@@ -13,6 +13,7 @@ import pytest
 from vmsonar_archive.ids import SeriesIds
 
 from tests.nvml_stub.build import build
+from tests.parts import need
 from vmsonar.collectors.base import ProcessFacts, Rows, Tick
 from vmsonar.collectors.gpu import GpuCollector
 from vmsonar.host import Host
@@ -102,6 +103,7 @@ def forget_library() -> None:
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    need("gcc")
     return build(tmp_path_factory.mktemp("nvml"))
 
 

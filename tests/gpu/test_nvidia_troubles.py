@@ -13,6 +13,7 @@ import pytest
 from tests.gpu.conftest import Machine, Stub, forget_library, plain, tick
 from tests.gpu.scenarios import DRIVER, IDS, gpu, gpu_row, identity, uuid
 from tests.nvml_stub.build import build
+from tests.parts import need
 from vmsonar.collectors.gpu import GpuCollector
 
 
@@ -159,6 +160,15 @@ def test_the_driver_refuses_at_first_and_is_tried_with_back_off(stub: Stub, coll
     assert plain(collector.collect(tick(310))) == {"gpu": [gpu_row(0)]}
 
 
+def test_devices_that_may_not_be_opened_have_a_remedy(stub: Stub, collector: GpuCollector) -> None:
+    for code, reason in ((4, "no_permission"), (9, "driver_not_loaded")):
+        stub.play(f"driver init {code}\n")
+        assert plain(collector.collect(tick(code * 100))) == {"gap": [gap(reason)]}
+        (line,) = [each for each in collector.capabilities() if each.item == "nvidia GPUs"]
+        assert (line.available, line.reason) == (False, reason)
+        assert "vmsonar-nvidia.conf" in (line.remedy or "")
+
+
 def test_library_version_mismatch(stub: Stub, collector: GpuCollector) -> None:
     stub.play("driver init 18\n")
     assert plain(collector.collect(tick())) == {"gap": [gap("library_version_mismatch")]}
@@ -193,6 +203,7 @@ def test_a_reload_that_only_the_calls_show(stub: Stub, collector: GpuCollector) 
 @pytest.fixture
 def upgraded(machine: Machine, tmp_path: Path) -> Iterator[tuple[GpuCollector, Stub, Path]]:
     """A collector whose library is one of driver 550, which can be replaced by that of 570."""
+    need("gcc")
     newer = build(tmp_path / "newer", "570.1")
     stub = Stub(build(tmp_path / "lib", "550.54.15"), tmp_path / "versions")
     forget_library()

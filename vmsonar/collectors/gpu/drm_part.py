@@ -75,5 +75,5 @@ def _hidden(collector: str) -> Capability:
         item="GPU time of other users' processes",
         available=False,
         reason="/proc/PID/fdinfo of other users needs ptrace rights",
-        remedy="give the unit AmbientCapabilities=CAP_SYS_PTRACE",
+        remedy="the drop-in vmsonar-io.conf, or AmbientCapabilities=CAP_SYS_PTRACE alone",
     )

@@ -16,11 +16,13 @@ from vmsonar.host import Host
 if TYPE_CHECKING:
     from vmsonar.collectors.gpu.nvidia import NvidiaSource
 
+_DROP_IN = "let the unit open the driver's devices: the drop-in vmsonar-nvidia.conf"
 _REMEDIES = {
     "missing_extra": "pip install 'vmsonar[gpu]'",
     "library_version_mismatch": "reboot, or reload the NVIDIA kernel modules: the driver was upgraded",
     "library_not_found": "install the driver's library libnvidia-ml.so.1",
     "driver_not_loaded": "load the driver: modprobe nvidia",
+    "no_permission": _DROP_IN,
     "timeout": "see the kernel's log for Xid lines; the GPU may need a reset",
 }
 
@@ -67,7 +69,8 @@ class NvidiaPart(Part):
         fault = self._fault()
         if fault is None:
             return [Capability(collector=collector, item=item, available=True)]
-        remedy = _REMEDIES.get(fault)
+        # a loaded driver whose devices may not be opened looks like one that is not loaded
+        remedy = _DROP_IN if fault == "driver_not_loaded" else _REMEDIES.get(fault)
         return [Capability(collector=collector, item=item, available=False, reason=fault, remedy=remedy)]
 
     def close(self) -> None:
