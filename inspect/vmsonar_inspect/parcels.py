@@ -135,7 +135,7 @@ class JsonUnit(Unit):
         if self.window is not None:
             wanted = {table for table in wanted if table not in SUMMARIES}
             wanted |= {source for name in tables if name in SUMMARIES for source in needed_for(name)}
-        missing = [table for table in wanted if self._find(table) is None]
+        missing = [table for table in wanted if self._find(table) is None and not self._is_empty(table)]
         if missing:
             self._derive(missing)
         if self.window is not None:
@@ -157,6 +157,11 @@ class JsonUnit(Unit):
                 return path
         return None
 
+    def _is_empty(self, table: str) -> bool:
+        """Whether it is known that there are no rows."""
+        folders = [folder for folder in (self.kept, self.scratch) if folder is not None]
+        return any((folder / f"{table}.none").exists() for folder in folders)
+
     def _derive(self, missing: Sequence[str]) -> None:
         work = self.scratch / "work"
         shutil.rmtree(work, ignore_errors=True)
@@ -166,7 +171,7 @@ class JsonUnit(Unit):
             SUMMARIES[name] for name in summaries
         }
         derivation = Derivation(
-            self.archive, self.day, work, tables, self.ticks_per_second, accepts=self.accepts
+            self.archive, self.day, work, tables, self.ticks_per_second, accepts=self.accepts, durable=False
         )
         damaged = self._read(derivation)
         sources = [Source(path=segment.path, sha256=segment.sha256) for _, segment in self.parts]
@@ -176,6 +181,8 @@ class JsonUnit(Unit):
         target = self.kept if self.kept is not None and not (damaged or result.bad) else self.scratch
         for path in result.files.values():
             path.rename(target / path.name)
+        for table in tables - result.files.keys():
+            (target / f"{table}.none").touch()
         shutil.rmtree(work)
 
     def _read(self, derivation: Derivation) -> bool:

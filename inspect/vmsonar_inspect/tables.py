@@ -17,10 +17,16 @@ from vmsonar_inspect.engine import connect, lock_down, quoted
 from vmsonar_inspect.origins import find_origins
 from vmsonar_inspect.parcels import SUMMARIES
 from vmsonar_inspect.plan import Piece, Plan, Planner, Window
-from vmsonar_inspect.views import VIEWS, view
+from vmsonar_inspect.views import HISTOGRAMS, VIEWS, view
 
 #: What the views are made of.
 BASES: tuple[str, ...] = (*TABLES, *SUMMARIES)
+
+_HISTOGRAM = """
+    SELECT archive, boot, number, start_ticks, container_id, measure,
+        entry.bucket AS bucket, entry.frequency AS frequency
+    FROM (SELECT *, unnest(histogram) AS entry FROM {})
+"""
 
 
 class Tables:
@@ -138,6 +144,9 @@ def _define(connection: Any, scratch: Path) -> dict[str, set[str]]:
         pq.write_table(schema.empty_table(), _empty(scratch, table))
         connection.execute(_definition(table, [], scratch, Window()))
     needs: dict[str, set[str]] = {table: {table} for table in BASES}
+    for name, summary in HISTOGRAMS.items():
+        connection.execute(f"CREATE VIEW {name} AS {_HISTOGRAM.format(summary)}")
+        needs[name] = {summary}
     for name in VIEWS:
         query = view(name).query
         connection.execute(f"CREATE VIEW {name} AS {query}")

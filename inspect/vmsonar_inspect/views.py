@@ -21,7 +21,11 @@ VIEWS: tuple[str, ...] = (
     "energy_rates",
     "node_rates",
     "node_usage",
+    "process_totals",
+    "job_totals",
+    "container_totals",
     "process_rates",
+    "process_usage",
     "job_rates",
     "job_usage",
     "user_usage",
@@ -30,6 +34,16 @@ VIEWS: tuple[str, ...] = (
     "gpu_rates",
     "gpu_usage",
 )
+
+#: Views that are one query over different tables: the query's name, and the table.
+_SHARED: dict[str, tuple[str, str]] = {
+    f"{table}_totals": ("series_totals", table) for table in ("process", "job", "container")
+}
+
+#: The histograms of a summary as rows; engines differ in how they take a list apart.
+HISTOGRAMS: dict[str, str] = {
+    f"{table}_histogram": f"{table}_day" for table in ("process", "job", "container")
+}
 
 _COLUMN = re.compile(r"(?:\bAS )?(?:\w+\.)?(\w+),?\s+-- (.+)$")
 
@@ -47,7 +61,9 @@ class View:
 @cache
 def view(name: str) -> View:
     """Reads one view; its first line says what it is, the comments behind its columns what they mean."""
-    text = files("vmsonar_inspect").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
+    file, table = _SHARED.get(name, (name, ""))
+    text = files("vmsonar_inspect").joinpath("sql", f"{file}.sql").read_text(encoding="utf-8")
+    text = text.replace("{source}", table)
     lines = text.splitlines()
     found = [match for line in lines[1:] if (match := _COLUMN.search(line))]
     return View(name, lines[0].removeprefix("-- "), text, {match[1]: match[2] for match in found})

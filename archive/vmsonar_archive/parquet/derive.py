@@ -64,9 +64,11 @@ class Derivation:
         tables: Collection[str] = TABLES,
         ticks_per_second: float = 100.0,
         accepts: Callable[[Stamp], bool] = lambda _: True,
+        durable: bool = True,
     ) -> None:
         self.archive, self.day, self.folder = archive, day, folder
         self._ticks = ticks_per_second
+        self._durable = durable
         self.tables = [table for table in TABLES if table in tables]
         infos = [info for table, info in _NAMED_BY.items() if table in self.tables]
         # Info rows come first: the others are named by them.
@@ -159,6 +161,9 @@ class Derivation:
         }
         try:
             for table in self.tables:
+                if self._is_empty(table):
+                    self.result.rows[table] = 0
+                    continue
                 with self._file(table, table) as file:
                     self._write(table, file, stamps, list(days.values()))
             for name, day in days.items():
@@ -169,13 +174,19 @@ class Derivation:
         self.result.bad += sum(collector.bad for collector in self._collectors.values())
         return self.result
 
+    def _is_empty(self, table: str) -> bool:
+        """Whether a table has no rows, and so no file; that of the samples is always there, it tells what was read."""
+        if table == SYSINFO:
+            return not self._infos
+        return table != SAMPLES and not self._runs[table]
+
     @contextmanager
     def _file(self, table: str, name: str) -> Iterator[TableFile]:
         stamped = self._info_stamps if table == SYSINFO else self._stamps
         footer = Footer(
             table=table, archive=self.archive, day=self.day, sources=self._sources, spans=stamped.spans()
         )
-        file = TableFile(self.folder / f"{name}.parquet", footer)
+        file = TableFile(self.folder / f"{name}.parquet", footer, durable=self._durable)
         try:
             yield file
             self.result.files[name] = file.finish()

@@ -69,6 +69,9 @@ class Runs:
         self._folder = folder
         self._runs: list[Run] = []
 
+    def __bool__(self) -> bool:
+        return bool(self._runs)
+
     def add(self, chunk: Chunk) -> None:
         self._runs.append(Run(chunk))
 

@@ -19,10 +19,11 @@ _LEVEL = 3
 class TableFile:
     """A Parquet file that takes its place when it is finished."""
 
-    def __init__(self, path: Path, footer: Footer) -> None:
+    def __init__(self, path: Path, footer: Footer, *, durable: bool = True) -> None:
         import pyarrow.parquet as pq
 
         self._path = path
+        self._durable = durable
         self._temporary = path.with_name(layout.temporary(path.name))
         self._temporary.unlink(missing_ok=True)
         self._schema = _stored(schema_of(footer.table)).with_metadata(metadata(footer))
@@ -50,10 +51,12 @@ class TableFile:
         """Closes the file and puts it in its place."""
         self._writer.close()
         self._file.flush()
-        os.fsync(self._file.fileno())
+        if self._durable:
+            os.fsync(self._file.fileno())
         self._file.close()
         self._temporary.rename(self._path)
-        fsync_folder(self._path.parent)
+        if self._durable:
+            fsync_folder(self._path.parent)
         return self._path
 
     def abandon(self) -> None:

@@ -2,31 +2,32 @@
 WITH rolled AS (
     SELECT
         archive, container_id,
-        MIN(time) AS first_time,
-        MAX(time) AS last_time,
-        COUNT(*) AS samples,
-        SUM(interval_seconds) AS recorded_seconds,
-        SUM(cpu_seconds) AS cpu_seconds,
-        SUM(cpu_user_cores * interval_seconds) AS cpu_user_seconds,
-        SUM(cpu_system_cores * interval_seconds) AS cpu_system_seconds,
-        SUM(cpu_seconds) / SUM(CASE WHEN cpu_seconds IS NOT NULL THEN interval_seconds END) AS cores_mean,
-        percentile_cont(0.5) WITHIN GROUP (ORDER BY cpu_cores) AS cores_median,
-        percentile_cont(0.95) WITHIN GROUP (ORDER BY cpu_cores) AS cores_p95,
-        MAX(cpu_cores) AS cores_peak,
-        MAX(cpu_limit_cores) AS cpu_limit_cores,
-        SUM(throttled_seconds) AS throttled_seconds,
-        CAST(percentile_cont(0.5) WITHIN GROUP (ORDER BY COALESCE(memory_working, memory_used)) AS BIGINT) AS memory_median,
-        CAST(percentile_cont(0.95) WITHIN GROUP (ORDER BY COALESCE(memory_working, memory_used)) AS BIGINT) AS memory_p95,
-        MAX(COALESCE(memory_working, memory_used)) AS memory_peak,
-        MAX(memory_limit) AS memory_limit,
-        MAX(processes) AS processes_peak,
-        SUM(oom_kills) AS oom_kills,
-        SUM(read_bytes) AS read_bytes,
-        SUM(write_bytes) AS write_bytes,
-        SUM(received_bytes) AS received_bytes,
-        SUM(sent_bytes) AS sent_bytes,
-        BOOL_OR(network_shared) AS network_shared
-    FROM container_rates
+        MIN(first_time) AS first_time,
+        MAX(last_time) AS last_time,
+        MAX(samples) AS samples,
+        MAX(CASE WHEN measure = 'cpu' THEN seconds END) AS recorded_seconds,
+        MAX(CASE WHEN measure = 'cpu' THEN total END) AS cpu_seconds,
+        MAX(CASE WHEN measure = 'cpu_user' THEN total END) AS cpu_user_seconds,
+        MAX(CASE WHEN measure = 'cpu_system' THEN total END) AS cpu_system_seconds,
+        MAX(CASE WHEN measure = 'cpu' AND seconds > 0 THEN total / seconds END) AS cores_mean,
+        MAX(CASE WHEN measure = 'cpu' THEN median END) AS cores_median,
+        MAX(CASE WHEN measure = 'cpu' THEN p95 END) AS cores_p95,
+        MAX(CASE WHEN measure = 'cpu' THEN maximum END) AS cores_peak,
+        MAX(CASE WHEN measure = 'cpu_quota' THEN maximum END)
+        / MAX(CASE WHEN measure = 'cpu_period' AND maximum > 0 THEN maximum END) AS cpu_limit_cores,
+        MAX(CASE WHEN measure = 'throttled' THEN total END) AS throttled_seconds,
+        CAST(MAX(CASE WHEN measure = 'memory' THEN median END) AS BIGINT) AS memory_median,
+        CAST(MAX(CASE WHEN measure = 'memory' THEN p95 END) AS BIGINT) AS memory_p95,
+        CAST(MAX(CASE WHEN measure = 'memory' THEN maximum END) AS BIGINT) AS memory_peak,
+        CAST(MAX(CASE WHEN measure = 'memory_limit' THEN maximum END) AS BIGINT) AS memory_limit,
+        CAST(MAX(CASE WHEN measure = 'processes' THEN maximum END) AS BIGINT) AS processes_peak,
+        CAST(MAX(CASE WHEN measure = 'oom_kills' THEN total END) AS BIGINT) AS oom_kills,
+        CAST(MAX(CASE WHEN measure = 'read_bytes' THEN total END) AS BIGINT) AS read_bytes,
+        CAST(MAX(CASE WHEN measure = 'write_bytes' THEN total END) AS BIGINT) AS write_bytes,
+        CAST(MAX(CASE WHEN measure = 'received_bytes' THEN total END) AS BIGINT) AS received_bytes,
+        CAST(MAX(CASE WHEN measure = 'sent_bytes' THEN total END) AS BIGINT) AS sent_bytes,
+        MAX(CASE WHEN measure = 'network_shared' THEN maximum END) > 0 AS network_shared
+    FROM container_totals
     GROUP BY archive, container_id
 )
 

@@ -1,0 +1,134 @@
+-- What every series of the table {source} comes to over all days, a row per measure.
+WITH placed AS (
+    SELECT
+        d.*,
+        LAG(last_value) OVER w AS value_before,
+        LAG(last_boottime) OVER w AS boottime_before
+    FROM {source}_day AS d
+    WINDOW w AS (
+        PARTITION BY archive, boot, number, start_ticks, container_id, measure ORDER BY first_boottime
+    )
+),
+
+-- Between two days lies an interval that neither of them knows; a series may also begin just there.
+bordered AS (
+    SELECT
+        p.archive,
+        CASE WHEN p.container_id IS NULL THEN p.boot ELSE '' END AS boot,
+        COALESCE(p.number, -1) AS number,
+        COALESCE(p.start_ticks, -1) AS start_ticks,
+        COALESCE(p.container_id, '') AS container_id,
+        p.series_id, p.measure, p.counter, p.samples, p.first_time, p.last_time, p.last_boottime,
+        p.total, p.seconds, p.minimum, p.maximum, p.highest_value, p.histogram,
+        CASE
+            WHEN NOT p.counter OR p.begins THEN NULL
+            WHEN p.first_value >= p.value_before THEN p.first_value - p.value_before
+            WHEN p.value_before IS NOT NULL AND p.container_id IS NOT NULL THEN p.first_value
+            WHEN p.value_before IS NULL AND p.start_ticks / t.ticks_per_second * 1e9 >= i.previous_boottime - 2e7
+                THEN p.first_value
+        END AS border_rise,
+        CASE
+            WHEN p.value_before IS NOT NULL THEN (p.first_boottime - p.boottime_before) / 1e9
+            ELSE GREATEST(p.first_boottime / 1e9 - p.start_ticks / t.ticks_per_second, 1.0)
+        END AS border_seconds
+    FROM placed AS p
+    JOIN tick_lengths AS t ON p.archive = t.archive AND p.boot = t.boot
+    LEFT JOIN sample_intervals AS i
+        ON p.archive = i.archive AND p.boot = i.boot AND p.first_boottime = i.boottime
+),
+
+frequencies AS (
+    SELECT
+        archive,
+        CASE WHEN container_id IS NULL THEN boot ELSE '' END AS boot,
+        COALESCE(number, -1) AS number,
+        COALESCE(start_ticks, -1) AS start_ticks,
+        COALESCE(container_id, '') AS container_id,
+        measure, bucket, frequency
+    FROM {source}_histogram
+    UNION ALL
+    SELECT
+        archive, boot, number, start_ticks, container_id, measure,
+        CASE
+            WHEN border_rise > 0 THEN CAST(FLOOR(LN(border_rise / border_seconds) / LN(1.02)) AS BIGINT)
+            ELSE -100000
+        END AS bucket,
+        CAST(1 AS BIGINT) AS frequency
+    FROM bordered
+    WHERE border_rise IS NOT NULL AND histogram IS NOT NULL
+),
+
+counted AS (
+    SELECT archive, boot, number, start_ticks, container_id, measure, bucket, SUM(frequency) AS frequency
+    FROM frequencies
+    GROUP BY archive, boot, number, start_ticks, container_id, measure, bucket
+),
+
+heaped AS (
+    SELECT
+        counted.*,
+        SUM(frequency) OVER (
+            PARTITION BY archive, boot, number, start_ticks, container_id, measure ORDER BY bucket
+        ) AS upto,
+        SUM(frequency) OVER (
+            PARTITION BY archive, boot, number, start_ticks, container_id, measure
+        ) AS whole
+    FROM counted
+),
+
+ranked AS (
+    SELECT
+        archive, boot, number, start_ticks, container_id, measure,
+        MIN(CASE WHEN upto >= 0.5 * whole THEN bucket END) AS median_bucket,
+        MIN(CASE WHEN upto >= 0.95 * whole THEN bucket END) AS p95_bucket
+    FROM heaped
+    GROUP BY archive, boot, number, start_ticks, container_id, measure
+),
+
+summed AS (
+    SELECT
+        archive, boot, number, start_ticks, container_id, measure,
+        MAX(series_id) AS series_id,
+        SUM(samples) AS samples,
+        MIN(first_time) AS first_time,
+        MAX(last_time) AS last_time,
+        MAX(last_boottime) AS last_boottime,
+        COALESCE(SUM(total) + SUM(border_rise), SUM(total), SUM(border_rise)) AS total,
+        COALESCE(SUM(seconds), 0.0)
+        + COALESCE(SUM(CASE WHEN border_rise IS NOT NULL THEN border_seconds END), 0.0) AS seconds,
+        LEAST(
+            COALESCE(MIN(minimum), MIN(border_rise / border_seconds)),
+            COALESCE(MIN(border_rise / border_seconds), MIN(minimum))
+        ) AS minimum,
+        GREATEST(
+            COALESCE(MAX(maximum), MAX(border_rise / border_seconds)),
+            COALESCE(MAX(border_rise / border_seconds), MAX(maximum))
+        ) AS maximum,
+        MAX(highest_value) AS highest_value
+    FROM bordered
+    GROUP BY archive, boot, number, start_ticks, container_id, measure
+)
+
+SELECT
+    s.archive, -- archive that holds the records
+    s.boot, -- boot id of the kernel; empty for containers, which outlive a boot
+    s.number, -- pid or pgid; -1 for containers
+    s.start_ticks, -- start after boot; -1 for containers
+    s.container_id, -- id of a container; empty for others
+    s.series_id, -- series of a process or job
+    s.measure, -- what is told here, such as cpu or memory
+    s.samples, -- rows that had a value
+    s.first_time, -- first sample that shows the series
+    s.last_time, -- last sample that shows the series
+    s.last_boottime, -- boot clock of the last value, nanoseconds
+    s.total, -- sum of a counter's rises, or of a gauge's values
+    s.seconds, -- time over which the rises are known, or the number of values
+    s.minimum, -- lowest rate of a counter, lowest value of a gauge
+    s.maximum, -- highest rate of a counter, highest value of a gauge
+    s.highest_value, -- highest value
+    CASE WHEN r.median_bucket = -100000 THEN 0.0 ELSE LEAST(GREATEST(EXP((r.median_bucket + 0.5) * LN(1.02)), s.minimum), s.maximum) END AS median, -- median of the rates or values, within 1 %
+    CASE WHEN r.p95_bucket = -100000 THEN 0.0 ELSE LEAST(GREATEST(EXP((r.p95_bucket + 0.5) * LN(1.02)), s.minimum), s.maximum) END AS p95 -- 95th percentile of the rates or values, within 1 %
+FROM summed AS s
+LEFT JOIN ranked AS r
+    ON s.archive = r.archive AND s.boot = r.boot AND s.number = r.number AND s.start_ticks = r.start_ticks
+    AND s.container_id = r.container_id AND s.measure = r.measure
