@@ -67,6 +67,7 @@ counted AS (
 heaped AS (
     SELECT
         counted.*,
+        CASE WHEN bucket = -100000 THEN 0.0 ELSE EXP((bucket + 0.5) * LN(1.02)) END AS middle,
         SUM(frequency) OVER (
             PARTITION BY archive, boot, number, start_ticks, container_id, measure ORDER BY bucket
         ) AS upto,
@@ -79,8 +80,12 @@ heaped AS (
 ranked AS (
     SELECT
         archive, boot, number, start_ticks, container_id, measure,
-        MIN(CASE WHEN upto >= 0.5 * whole THEN bucket END) AS median_bucket,
-        MIN(CASE WHEN upto >= 0.95 * whole THEN bucket END) AS p95_bucket
+        MIN(CASE WHEN upto > FLOOR(0.5 * (whole - 1)) THEN middle END) AS median_low,
+        MIN(CASE WHEN upto > CEIL(0.5 * (whole - 1)) THEN middle END) AS median_high,
+        MAX(0.5 * (whole - 1) - FLOOR(0.5 * (whole - 1))) AS median_part,
+        MIN(CASE WHEN upto > FLOOR(0.95 * (whole - 1)) THEN middle END) AS p95_low,
+        MIN(CASE WHEN upto > CEIL(0.95 * (whole - 1)) THEN middle END) AS p95_high,
+        MAX(0.95 * (whole - 1) - FLOOR(0.95 * (whole - 1))) AS p95_part
     FROM heaped
     GROUP BY archive, boot, number, start_ticks, container_id, measure
 ),
@@ -126,8 +131,8 @@ SELECT
     s.minimum, -- lowest rate of a counter, lowest value of a gauge
     s.maximum, -- highest rate of a counter, highest value of a gauge
     s.highest_value, -- highest value
-    CASE WHEN r.median_bucket = -100000 THEN 0.0 ELSE LEAST(GREATEST(EXP((r.median_bucket + 0.5) * LN(1.02)), s.minimum), s.maximum) END AS median, -- median of the rates or values, within 1 %
-    CASE WHEN r.p95_bucket = -100000 THEN 0.0 ELSE LEAST(GREATEST(EXP((r.p95_bucket + 0.5) * LN(1.02)), s.minimum), s.maximum) END AS p95 -- 95th percentile of the rates or values, within 1 %
+    LEAST(GREATEST(r.median_low, s.minimum), s.maximum) + r.median_part * (LEAST(GREATEST(r.median_high, s.minimum), s.maximum) - LEAST(GREATEST(r.median_low, s.minimum), s.maximum)) AS median, -- median of the rates or values, within 1 %
+    LEAST(GREATEST(r.p95_low, s.minimum), s.maximum) + r.p95_part * (LEAST(GREATEST(r.p95_high, s.minimum), s.maximum) - LEAST(GREATEST(r.p95_low, s.minimum), s.maximum)) AS p95 -- 95th percentile of the rates or values, within 1 %
 FROM summed AS s
 LEFT JOIN ranked AS r
     ON s.archive = r.archive AND s.boot = r.boot AND s.number = r.number AND s.start_ticks = r.start_ticks
