@@ -190,6 +190,18 @@ def test_what_ipmi_left_is_read_until_it_is_stale(host: Host) -> None:
     assert collect(collector, 181) == {"gap": [{"collector": "energy", "reason": "stale", "detail": said}]}
 
 
+def test_the_timer_is_a_remedy_only_where_there_is_a_board_to_ask(host: Host) -> None:
+    def sight() -> tuple[bool, str | None]:
+        (line,) = [each for each in EnergyCollector(host).capabilities() if "IPMI" in each.item]
+        return line.available, line.remedy
+
+    assert sight() == (False, None)
+    write(host.sys, {"class/ipmi/ipmi0/dev": "240:0"})
+    assert sight() == (False, "systemctl enable --now vmsonar-ipmi.timer")
+    ipmi(host)
+    assert sight() == (True, None)
+
+
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [

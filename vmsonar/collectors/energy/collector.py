@@ -50,11 +50,10 @@ class EnergyCollector(Collector):
         return rows
 
     def capabilities(self) -> list[Capability]:
-        ipmi = readable(self.name, "power of the machine by IPMI", self._ipmi_file, _IPMI_REMEDY)
         return [
             self._sight("energy of the CPU packages by RAPL", find_rapl(self._host.sys), "class/powercap"),
             self._sight("power and energy sensors of hwmon", find_hwmon(self._host.sys), "class/hwmon"),
-            ipmi,
+            self._sight_of_ipmi("power of the machine by IPMI"),
         ]
 
     def _sight(self, item: str, meters: list[Meter], place: str) -> Capability:
@@ -62,6 +61,12 @@ class EnergyCollector(Collector):
             return readable(self.name, item, meters[0].path, denied=_RAPL_REMEDY)
         reason = f"no meter in {self._host.sys / place}"
         return Capability(collector=self.name, item=item, available=False, reason=reason)
+
+    def _sight_of_ipmi(self, item: str) -> Capability:
+        devices = self._host.sys / "class/ipmi"
+        if self._ipmi_file.exists() or any(devices.glob("ipmi*")):
+            return readable(self.name, item, self._ipmi_file, _IPMI_REMEDY)
+        return Capability(collector=self.name, item=item, available=False, reason=f"no device in {devices}")
 
     @property
     def _ipmi_file(self) -> Path:
