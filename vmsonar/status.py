@@ -1,5 +1,6 @@
 """Is the recorder healthy? All of it is told by the archive, its lock, and the process that holds it."""
 
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 import msgspec
 from msgspec import field
 from vmsonar_archive.budget import Budget, free_bytes
-from vmsonar_archive.layout import SAMPLE
+from vmsonar_archive.errors import VmsonarError
+from vmsonar_archive.layout import ARCHIVE_FILE, SAMPLE
 from vmsonar_archive.lock import holder
 from vmsonar_archive.reader import Archive, open_archive
 from vmsonar_archive.records import CostRow, EventRow, GapRow, Stamp
@@ -64,6 +66,7 @@ class Status(msgspec.Struct, kw_only=True):
 
 def status(root: Path, budget: Budget, now: datetime) -> Status:
     """Looks at an archive and at whoever writes it."""
+    _check_there(root)
     with open_archive(root) as archive:
         recent = list(_recent(archive, now - _WINDOW))
         pid = holder(root)
@@ -86,6 +89,18 @@ def status(root: Path, budget: Budget, now: datetime) -> Status:
         last = recent[-1] if recent else _last(archive)
     _judge(answer, recent, last, now)
     return answer
+
+
+def _check_there(root: Path) -> None:
+    try:
+        os.stat(root / ARCHIVE_FILE)
+    except FileNotFoundError:
+        said = "nothing was recorded there; start vmsonar daemon, or name another archive with --archive"
+    except PermissionError:
+        said = "no permission to read it; ask as root or as its owner"
+    else:
+        return
+    raise VmsonarError(f"{root}: {said}")
 
 
 def _judge(answer: Status, recent: list[Brief], last: Brief | None, now: datetime) -> None:

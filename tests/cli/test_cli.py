@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -146,3 +147,10 @@ def test_shell_completion_offers_the_commands():
     done = subprocess.run(VMSONAR, capture_output=True, text=True, env=environment, check=False)
     assert set(done.stdout.split()) == {entry.name for entry in cli.COMMANDS}
     assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("entry", cli.COMMANDS, ids=lambda entry: entry.name)
+def test_each_command_is_documented(entry):
+    root = Path(__file__).parents[2]
+    texts = [path.read_text() for path in [root / "README.md", *(root / "docs").glob("*.md")]]
+    assert any(f"vmsonar {entry.name}" in text for text in texts)

@@ -127,7 +127,10 @@ def _few():
 
 def test_status_of_no_archive(tmp_path, capsys):
     assert cli.run(["status", "--archive", str(tmp_path / "none")]) == 3
-    assert capsys.readouterr().err.count("\n") == 1
+    said = (
+        f"vmsonar: {tmp_path}/none: nothing was recorded there; start vmsonar daemon, or name another archive"
+    )
+    assert capsys.readouterr().err == f"{said} with --archive\n"
 
 
 def test_lost_samples_and_a_late_recorder_are_not_healthy(tmp_path):
