@@ -2,6 +2,11 @@
 
 from enum import IntEnum
 
+import msgspec
+
+#: What decoding JSON that somebody else wrote can raise.
+NOT_JSON = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+
 
 class Exit(IntEnum):
     """What the shell is told."""

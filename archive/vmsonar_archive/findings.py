@@ -78,6 +78,8 @@ class Report(msgspec.Struct, kw_only=True):
     first: datetime | None = None
     last: datetime | None = None
     head: str = ""
+    #: The key that signed a bundle, as in an authorized_keys file; only when the signature is right.
+    signed_by: str | None = None
     findings: list[Finding] = []
 
     def add(self, finding: Finding) -> None:

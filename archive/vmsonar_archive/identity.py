@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from vmsonar_archive import files, layout
-from vmsonar_archive.errors import FormatError, VmsonarError
+from vmsonar_archive.errors import NOT_JSON, FormatError, VmsonarError
 from vmsonar_archive.records import FORMAT
 
 
@@ -48,7 +48,7 @@ def parse_identity(content: bytes, where: str) -> ArchiveIdentity:
                 f"{where} is written in format {number}, this vmsonar reads up to {FORMAT}: install a newer vmsonar"
             )
         return msgspec.json.decode(content, type=ArchiveIdentity)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except NOT_JSON as error:
         raise FormatError(f"{where} is not an archive's identity: {error}") from None
 
 

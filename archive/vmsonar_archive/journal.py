@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from vmsonar_archive import layout
+from vmsonar_archive.errors import NOT_JSON
 from vmsonar_archive.files import fsync_folder, write_all
 
 #: What the first line names as its predecessor.
@@ -72,7 +73,7 @@ class Ledger:
         """Takes in one line without its newline; False when it is not a line of a journal."""
         try:
             entry = msgspec.json.decode(line, type=Entry)
-        except (msgspec.MsgspecError, RecursionError):
+        except NOT_JSON:
             self.broken_at = self.broken_at or self.lines + 1
             self.lines += 1
             return False

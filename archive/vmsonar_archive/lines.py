@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from vmsonar_archive.errors import NOT_JSON
 from vmsonar_archive.records import KINDS, Sample, Stamp, SysInfo
 
 # No line we write comes near this; it bounds what a hostile file can make us hold.
@@ -95,7 +96,7 @@ def decode_sample(line: bytes) -> Sample:
     """The sample in a line whose checksum was checked; unknown fields and kinds are skipped."""
     try:
         return _decode_sample(line)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except NOT_JSON as error:
         raise BadLine(str(error)) from None
 
 
@@ -103,7 +104,7 @@ def decode_sysinfo(line: bytes) -> SysInfo:
     """The sysinfo in a line whose checksum was checked."""
     try:
         return _decode_sysinfo(line)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except NOT_JSON as error:
         raise BadLine(str(error)) from None
 
 
@@ -113,5 +114,5 @@ def decode_stamp(line: bytes) -> Stamp:
         # The stamp stands first in every line we write; the rest need not be parsed to read it.
         head = _STAMP.match(line)
         return _decode_stamp(head[0] + b"}" if head else line)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except NOT_JSON as error:
         raise BadLine(str(error)) from None

@@ -65,6 +65,8 @@ class Source(ABC):
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 bad += not ledger.add(line)
+                if bad > _MAX_BAD_LINES:
+                    break
             known = len(ledger.current) + len(ledger.dropped)
             too_much = known > _MAX_ENTRIES or len(ledger.gone) > _MAX_GONE or len(rest) > _MAX_JOURNAL_LINE
             if bad > _MAX_BAD_LINES or too_much or size > _MAX_JOURNAL:

@@ -7,6 +7,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from vmsonar_archive.bundle.check import verify_bundle
+from vmsonar_archive.bundle.signature import Trust
 from vmsonar_archive.bundle.source import BundleSource, NotABundle
 from vmsonar_archive.findings import Code, Finding, Report
 from vmsonar_archive.source import FolderSource
@@ -29,12 +30,16 @@ def verify_path(
     depth: Depth = Depth.FULL,
     head: str | None = None,
     progress: Callable[[int], None] = no_progress,
+    trust: Trust | None = None,
 ) -> Report:
     """What is found at a path; what is no archive at all is a finding as well."""
     if path.is_dir():
         folder = FolderSource(path)
         try:
-            return verify(folder, depth, head, progress)
+            report = verify(folder, depth, head, progress)
+            if trust is not None:
+                report.add(Finding.of(Code.UNSIGNED, "", "is a folder: only a bundle can be signed"))
+            return report
         finally:
             folder.close()
     try:
@@ -44,13 +49,15 @@ def verify_path(
         report.add(Finding.of(Code.NOT_A_BUNDLE, "", str(error).removeprefix(f"{path} ")))
         return report
     try:
-        return verify_bundle(bundle, depth, head, progress)
+        return verify_bundle(bundle, depth, head, progress, trust)
     finally:
         bundle.close()
 
 
-def verify_paths(paths: list[Path], depth: Depth, head: str | None, processes: int) -> Iterator[Report]:
+def verify_paths(
+    paths: list[Path], depth: Depth, head: str | None, trust: Trust | None, processes: int
+) -> Iterator[Report]:
     """Several at once, each in a process of its own; in the order of the paths."""
     # Not by fork: whoever calls may have threads.
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(partial(verify_path, depth=depth, head=head), paths)
+        yield from pool.map(partial(verify_path, depth=depth, head=head, trust=trust), paths)

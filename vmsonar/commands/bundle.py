@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from vmsonar_archive.bundle.make import Bundled, bundle_to_descriptor, bundle_to_file
+from vmsonar_archive.bundle.make import Bundled, Options, bundle_to_descriptor, bundle_to_file
 from vmsonar_archive.errors import Exit, UsageError
 
 from vmsonar.commands.output import print_json, progress_bar
@@ -22,6 +22,10 @@ def command(
         str,
         typer.Option("--output", "-o", help="A new file, a folder, or - for standard output.", metavar="OUT"),
     ] = ".",
+    sign: Annotated[
+        Path | None,
+        typer.Option(help="Sign with this ed25519 key, such as the host's SSH key.", metavar="KEY"),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON.")] = False,
 ) -> int:
     """Makes one transportable file of an archive; safe while the recorder runs.
@@ -29,12 +33,13 @@ def command(
     Example: vmsonar bundle -o /tmp
     """
     source = archive_to_read(archive, None)
+    options = Options(sign=sign)
     if output == "-":
         if json or sys.stdout.isatty():
             raise UsageError("-o - sends the bundle itself to standard output: redirect it, without --json")
-        bundled = bundle_to_descriptor(source, sys.stdout.fileno(), _progress)
+        bundled = bundle_to_descriptor(source, sys.stdout.fileno(), _progress, options)
     else:
-        bundled = bundle_to_file(source, Path(output), _progress)
+        bundled = bundle_to_file(source, Path(output), _progress, options)
     _tell(bundled, json)
     return Exit.OK if bundled.ok else Exit.NO
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from vmsonar_archive.bundle.signature import Trust, read_trust
 from vmsonar_archive.errors import Exit, UsageError
 from vmsonar_archive.findings import Report, Severity
 from vmsonar_archive.verify import Depth
@@ -20,6 +21,13 @@ def command(
     head: Annotated[
         str | None, typer.Option(help="A journal head that left the machine earlier.", metavar="HASH")
     ] = None,
+    allowed_signers: Annotated[
+        Path | None,
+        typer.Option(help="Demand a signature by a key in this file (ssh-keygen(1)).", metavar="FILE"),
+    ] = None,
+    identity: Annotated[
+        str | None, typer.Option(help="The name in that file whose key it must be.", metavar="NAME")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> int:
     """Says whether archives and bundles are whole and unaltered: exit 0 if they are, 1 if not.
@@ -29,7 +37,10 @@ def command(
     if quick and deep:
         raise UsageError("--quick and --deep exclude each other: give one of them")
     depth = Depth.QUICK if quick else Depth.DEEP if deep else Depth.FULL
-    reports = _verify_all(paths, depth, head)
+    if (allowed_signers is None) != (identity is None):
+        raise UsageError("--allowed-signers and --identity belong together: give both")
+    trust = read_trust(allowed_signers, identity) if allowed_signers and identity else None
+    reports = _verify_all(paths, depth, head, trust)
     if json:
         print_json(next(iter(reports.values())) if len(reports) == 1 else reports)
     else:
@@ -37,16 +48,18 @@ def command(
     return Exit.OK if all(report.ok for report in reports.values()) else Exit.NO
 
 
-def _verify_all(paths: list[Path], depth: Depth, head: str | None) -> dict[str, Report]:
+def _verify_all(paths: list[Path], depth: Depth, head: str | None, trust: Trust | None) -> dict[str, Report]:
     """One path uses both cores by itself; many are looked at side by side."""
     sizes = [size_at(path) for path in paths]
     title = f"verifying {paths[0]}" if len(paths) == 1 else f"verifying {len(paths)} archives"
     with progress_bar(title, sum(sizes)) as advance:
         if len(paths) == 1:
-            return {str(paths[0]): verify_path(paths[0], depth, head, advance)}
+            return {str(paths[0]): verify_path(paths[0], depth, head, advance, trust)}
         reports: dict[str, Report] = {}
         processes = min(len(paths), os.cpu_count() or 1)
-        for path, size, report in zip(paths, sizes, verify_paths(paths, depth, head, processes), strict=True):
+        for path, size, report in zip(
+            paths, sizes, verify_paths(paths, depth, head, trust, processes), strict=True
+        ):
             reports[str(path)] = report
             advance(size)
         return reports

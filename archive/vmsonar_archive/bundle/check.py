@@ -7,6 +7,7 @@ from vmsonar_archive import layout
 from vmsonar_archive.bundle import manifest, names
 from vmsonar_archive.bundle.manifest import BadManifest
 from vmsonar_archive.bundle.record import BundleRecord
+from vmsonar_archive.bundle.signature import Trust, check_signature
 from vmsonar_archive.bundle.source import MAX_RECORD, BundleSource
 from vmsonar_archive.errors import FormatError, VmsonarError
 from vmsonar_archive.findings import Code, Finding, Report, Severity
@@ -28,8 +29,9 @@ def verify_bundle(
     depth: Depth = Depth.FULL,
     head: str | None = None,
     progress: Callable[[int], None] = no_progress,
+    trust: Trust | None = None,
 ) -> Report:
-    """Checks the tar file, the bag, and the archive inside."""
+    """Checks the tar file, the bag, its signature, and the archive inside."""
     found: list[Finding] = []
     for offset, detail in source.walked.problems:
         found.append(Finding.of(Code.NOT_CANONICAL, "", f"{detail}, at byte {offset}"))
@@ -42,6 +44,7 @@ def verify_bundle(
         _check_rest(source, listed, found, progress)
     if record is not None:
         _check_against_journal(source, record, tags, found)
+    report.signed_by = check_signature(source, tags.get(names.TAG_MANIFEST), trust, found)
     for finding in found:
         report.add(finding)
     report.findings.sort(key=lambda finding: (finding.severity is not Severity.ERROR, finding.path))

@@ -1,9 +1,11 @@
 """Makes a bundle of an archive: snapshot, plan, copy; the archive is only read, and only with its owner's rights."""
 
+import hashlib
 import os
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -16,6 +18,7 @@ from vmsonar_archive.bundle.snapshot import take_snapshot
 from vmsonar_archive.bundle.write import Signer, Sink, write_bundle
 from vmsonar_archive.errors import VmsonarError
 from vmsonar_archive.findings import Finding, Severity
+from vmsonar_archive.signer import SigningProcess
 
 #: Given the number of bytes to come, something that is told how many have gone.
 Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
@@ -43,7 +46,20 @@ def no_progress(_total: int) -> Iterator[Callable[[int], None]]:
     yield lambda _bytes: None
 
 
-def bundle_to_file(archive: Path, output: Path, progress: Progress = no_progress) -> Bundled:
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is asked for beyond everything as it is."""
+
+    #: An ed25519 key that signs the bundle.
+    sign: Path | None = None
+
+
+NO_OPTIONS = Options()
+
+
+def bundle_to_file(
+    archive: Path, output: Path, progress: Progress = no_progress, options: Options = NO_OPTIONS
+) -> Bundled:
     """Makes a bundle as a new file, or in a folder under its own name."""
     made: list[OutputFile] = []
 
@@ -54,7 +70,7 @@ def bundle_to_file(archive: Path, output: Path, progress: Progress = no_progress
         return made[0].descriptor
 
     try:
-        bundled = _bundle(archive, open_output, progress)
+        bundled = _bundle(archive, open_output, progress, options)
     except BaseException:
         for file in made:
             file.abandon()
@@ -64,28 +80,37 @@ def bundle_to_file(archive: Path, output: Path, progress: Progress = no_progress
     return bundled
 
 
-def bundle_to_descriptor(archive: Path, descriptor: int, progress: Progress = no_progress) -> Bundled:
+def bundle_to_descriptor(
+    archive: Path, descriptor: int, progress: Progress = no_progress, options: Options = NO_OPTIONS
+) -> Bundled:
     """Writes a bundle to an open file or pipe, such as standard output."""
-    return _bundle(archive, lambda _name: descriptor, progress)
+    return _bundle(archive, lambda _name: descriptor, progress, options)
 
 
-def _bundle(archive: Path, open_output: OpenOutput, progress: Progress) -> Bundled:
+def _bundle(archive: Path, open_output: OpenOutput, progress: Progress, options: Options) -> Bundled:
     folder = files.open_root(archive)
+    # Started now, while the key can be read: later we may have fewer rights.
+    key = SigningProcess(options.sign) if options.sign else None
+    signer = Signer(key.size, lambda content: key.sign(hashlib.sha512(content).digest())) if key else None
     try:
         owner = os.fstat(folder)
         if not must_drop(owner.st_uid):
-            return _write(folder, str(archive), open_output, progress)
+            return _write(folder, str(archive), open_output, progress, signer)
 
         def work(ask: OpenOutput) -> bytes:
-            return msgspec.json.encode(_write(folder, str(archive), ask, progress))
+            return msgspec.json.encode(_write(folder, str(archive), ask, progress, signer))
 
         answer = run_as(owner.st_uid, owner.st_gid, work, open_output)
         return msgspec.json.decode(answer, type=Bundled)
     finally:
         os.close(folder)
+        if key is not None:
+            key.close()
 
 
-def _write(folder: int, name: str, open_output: OpenOutput, progress: Progress) -> Bundled:
+def _write(
+    folder: int, name: str, open_output: OpenOutput, progress: Progress, signer: Signer | None
+) -> Bundled:
     """All that is done with the archive's content."""
     _hold_many_files()
     snapshot = take_snapshot(folder, name)
@@ -93,7 +118,7 @@ def _write(folder: int, name: str, open_output: OpenOutput, progress: Progress) 
         plan = plan_whole(snapshot)
         descriptor = open_output(plan.folder)
         with progress(plan.payload_bytes) as advance:
-            return write_plan(plan, lambda data: files.write_all(descriptor, data), None, advance)
+            return write_plan(plan, lambda data: files.write_all(descriptor, data), signer, advance)
     except BrokenPipeError:
         raise VmsonarError("the reader of the bundle has gone: what it got is not whole") from None
     finally:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from vmsonar_archive.errors import FormatError
+from vmsonar_archive.errors import NOT_JSON, FormatError
 from vmsonar_archive.journal import Entry, Ledger
 
 #: A reader refuses a higher one.
@@ -108,5 +108,5 @@ def parse_record(content: bytes, where: str) -> BundleRecord:
                 "install a newer vmsonar"
             )
         return msgspec.json.decode(content, type=BundleRecord)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except NOT_JSON as error:
         raise FormatError(f"{where} does not describe a bundle: {error}") from None

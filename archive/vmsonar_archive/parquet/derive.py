@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from vmsonar_archive.errors import NOT_JSON
 from vmsonar_archive.lines import BadLine, decode_sysinfo
 from vmsonar_archive.parquet.chunks import Collector, Key
 from vmsonar_archive.parquet.columns import column
@@ -91,7 +92,7 @@ class Derivation:
         for line in lines:
             try:
                 sample = self._decode(line)
-            except (msgspec.MsgspecError, RecursionError):
+            except NOT_JSON:
                 self.result.bad += 1
                 continue
             if sample.boot != self._boot:

@@ -1,0 +1,90 @@
+"""Signs one digest: `python -m vmsonar_archive.signer KEY` holds the key, and sees nothing of what is bundled.
+
+It says the public key, then reads the 64 bytes of a SHA-512 digest and answers with the signature file.
+"""
+
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from vmsonar_archive import sshsig
+from vmsonar_archive.errors import VmsonarError, missing_extra
+from vmsonar_archive.sshsig import DIGEST_SIZE, NAMESPACE, Signature
+
+_KEY_SIZE = 32
+
+
+class SigningProcess:
+    """A process that has the key; start it while the key can be read, use it once, end it."""
+
+    def __init__(self, key: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "vmsonar_archive.signer", str(key)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.key = self._read(self._process.stdout, _KEY_SIZE)
+        #: How long the signature file will be.
+        self.size = len(sshsig.encode(Signature(self.key, NAMESPACE, bytes(64))))
+
+    def sign(self, digest: bytes) -> bytes:
+        """The signature file for a digest."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(digest)
+        self._process.stdin.flush()
+        return self._read(self._process.stdout, self.size)
+
+    def close(self) -> None:
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+        self._process.wait()
+
+    def _read(self, stream: IO[bytes] | None, size: int) -> bytes:
+        assert stream is not None
+        answer = stream.read(size)
+        if len(answer) == size:
+            return answer
+        said = self._process.stderr.read(2000).decode(errors="replace") if self._process.stderr else ""
+        self.close()
+        raise VmsonarError(said.strip() or "the signing process ended without a signature")
+
+
+def main(arguments: list[str]) -> int:
+    """The process's entry: see the module's docstring."""
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+    except ImportError:
+        return _fail(str(missing_extra("sign", "signing a bundle")))
+    path = arguments[0]
+    try:
+        key = load_ssh_private_key(Path(path).read_bytes(), password=None)
+    except OSError as error:
+        return _fail(f"cannot read the key {path}: {error.strerror}")
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return _fail(f"{path} is not an OpenSSH private key without a passphrase")
+    if not isinstance(key, Ed25519PrivateKey):
+        return _fail(f"{path} is not an ed25519 key: make one with ssh-keygen -t ed25519")
+    public = key.public_key().public_bytes_raw()
+    sys.stdout.buffer.write(public)
+    sys.stdout.buffer.flush()
+    digest = sys.stdin.buffer.read(DIGEST_SIZE)
+    if len(digest) == DIGEST_SIZE:
+        made = Signature(public, NAMESPACE, key.sign(sshsig.to_be_signed(digest)))
+        sys.stdout.buffer.write(sshsig.encode(made))
+    return 0
+
+
+def _fail(message: str) -> int:
+    print(message, file=sys.stderr)
+    return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
