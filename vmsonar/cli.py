@@ -30,6 +30,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("sysinfo", "vmsonar.commands.sysinfo", "Show what this machine is."),
     Entry("status", "vmsonar.commands.status", "Is the recorder healthy?"),
     Entry("doctor", "vmsonar.commands.doctor", "What can be seen here, what not, and how to change that."),
+    Entry("forward", "vmsonar.commands.forward", "Send records to Kafka or an HTTP endpoint."),
     Entry("bundle", "vmsonar.commands.bundle", "Make one transportable file of an archive."),
     Entry("verify", "vmsonar.commands.verify", "Is an archive or bundle whole and unaltered?"),
     Entry("recover", "vmsonar.commands.recover", "Save what is readable of a damaged archive or bundle."),

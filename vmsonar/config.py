@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, field
 
+from vmsonar.config_forward import Forward
+from vmsonar.config_section import Section
 from vmsonar.engine.labels import DEFAULT_LABELS
 from vmsonar.host import Host
 from vmsonar.quantities import Duration, Interval, Size, parse_duration, parse_size, show_duration, write_size
@@ -37,22 +39,18 @@ class UidRange:
         return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
 
 
-class Section(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """A mapping in the file: every key is optional, an unknown one is refused."""
-
-
 class Selection(Section, frozen=True):
     """Which to keep and which to leave out; leaving out wins, an empty `keep` keeps all."""
 
-    keep: Annotated[list[str], Meta(description="Only these.")] = []
-    leave_out: Annotated[list[str], Meta(description="All but these.")] = []
+    keep: Annotated[list[str], Meta(description="Only these.")] = field(default_factory=list)
+    leave_out: Annotated[list[str], Meta(description="All but these.")] = field(default_factory=list)
 
 
 class UidSelection(Section, frozen=True):
     """The same for numeric user ids and ranges of them, such as `1000-1999`."""
 
-    keep: Annotated[list[UidRange], Meta(description="Only these.")] = []
-    leave_out: Annotated[list[UidRange], Meta(description="All but these.")] = []
+    keep: Annotated[list[UidRange], Meta(description="Only these.")] = field(default_factory=list)
+    leave_out: Annotated[list[UidRange], Meta(description="All but these.")] = field(default_factory=list)
 
 
 class Filters(Section, frozen=True):
@@ -162,6 +160,9 @@ class Config(Section, frozen=True):
     )
     budget: Annotated[BudgetSection, Meta(description="What the archive may take.")] = field(
         default_factory=BudgetSection
+    )
+    forward: Annotated[Forward, Meta(description="Where `vmsonar forward` sends records.")] = field(
+        default_factory=Forward
     )
 
     @property

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from vmsonar.config import Config, Days, Section, UidRange, encode_value
+from vmsonar.config import Config, Days, UidRange, encode_value
+from vmsonar.config_section import Section
 from vmsonar.quantities import Duration, Interval, Size
 
 _HEAD = """\
@@ -53,6 +54,7 @@ _WORDS: dict[Any, str] = {
     UidRange: "user id or range",
     str: "text",
     int: "number",
+    bool: "`true`, `false`",
     Days: "number",
     type(None): "`null`",
 }

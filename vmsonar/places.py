@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 SYSTEM_ARCHIVE = Path("/var/lib/vmsonar")
+SYSTEM_FORWARD_STATE = Path("/var/lib/vmsonar-forward")
 DEFAULT_CONFIG = Path("/etc/vmsonar/config.yaml")
 
 
@@ -40,6 +41,19 @@ def archive_to_read(
 def _named(given: Path | None, configured: str | None, environment: Mapping[str, str]) -> Path | None:
     name = given or environment.get("VMSONAR_ARCHIVE") or configured
     return Path(name) if name else None
+
+
+def forward_state(configured: str | None, environment: Mapping[str, str] = os.environ) -> Path:
+    """Where forwarding keeps its cursor: outside the archive, which it never writes."""
+    if configured:
+        return Path(configured)
+    given = environment.get("STATE_DIRECTORY", "").split(":")[0]  # set by systemd.exec(5)
+    if given:
+        return Path(given)
+    own = user_archive(environment).with_name("vmsonar-forward")
+    if os.geteuid() == 0 or (not own.exists() and os.access(SYSTEM_FORWARD_STATE, os.R_OK | os.X_OK)):
+        return SYSTEM_FORWARD_STATE
+    return own
 
 
 def find_config(given: Path | None, environment: Mapping[str, str] = os.environ) -> Path | None:

@@ -1,0 +1,263 @@
+"""Runs forwarding: until told to stop, or until everything that is written has been acknowledged."""
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from vmsonar_archive import files
+from vmsonar_archive.errors import VmsonarError
+from vmsonar_archive.identity import ArchiveIdentity, read_identity
+from vmsonar_archive.layout import ARCHIVE_FILE
+from vmsonar_archive.lock import WriterLock
+
+from vmsonar.forward.backoff import Backoff
+from vmsonar.forward.build import Plan, node_name
+from vmsonar.forward.cursor import Cursor, read_cursor, write_cursor
+from vmsonar.forward.feed import AnotherArchive, Feed, first_cursor
+from vmsonar.forward.pump import Pump, Rewind, TooMuch
+from vmsonar.forward.sender import Refused, Sender
+from vmsonar.forward.status import ForwardStatus, lag_seconds, write_status
+from vmsonar.forward.window import WINDOW_BYTES
+from vmsonar.log import Log
+from vmsonar.notify import Notifier
+from vmsonar.signals import Signals
+
+_POLL_SECONDS = 0.2
+_IDLE_SECONDS = 1.0
+_CURSOR_SECONDS = 1.0
+_STATUS_SECONDS = 5.0
+# What is over sooner is not worth a line.
+_PATIENCE_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How this run differs from the usual one."""
+
+    once: bool = False
+    #: How long `once` may take.
+    timeout: float | None = None
+    since: datetime | None = None
+
+
+class Forwarder:
+    """Holds the cursor; puts up new feeds, senders and pumps as often as they are needed."""
+
+    def __init__(self, root: Path, state: Path, plan: Plan, way: Way, log: Log, signals: Signals) -> None:
+        self._root = root
+        self._state = state
+        self._plan = plan
+        self._way = way
+        self._log = log
+        self._signals = signals
+        self._notifier = Notifier()
+        self._backoff = Backoff()
+        self._cursor: Cursor | None = None
+        self._saved_at = self._status_at = 0.0
+        self._careful_until: dict[str, int] = {}
+        self._resume: dict[str, int] = {}
+        self._window_bytes = WINDOW_BYTES
+        self._trouble: str | None = None
+        self._trouble_since = 0.0
+        self._told = False
+        self._last_error: tuple[str, datetime] | None = None
+        self._disk_trouble = False
+        self._retried = 0
+
+    def run(self) -> ForwardStatus:
+        """Returns when it is time to stop; raises Refused when the receiver will never take anything."""
+        files.make_folders(self._state, self._state)
+        lock = WriterLock(self._state)
+        try:
+            return self._run()
+        finally:
+            lock.close()
+
+    def _run(self) -> ForwardStatus:
+        end = time.monotonic() + self._way.timeout if self._way.timeout is not None else None
+        identity = self._wait_for_archive(end)
+        self._notifier.ready()
+        while identity is not None:
+            try:
+                status = self._session(identity, end)
+            except TooMuch:
+                self._window_bytes = max(1, self._window_bytes // 2)
+            except Rewind as error:
+                self._log.warning(f"{error}; sending again from the last acknowledged record")
+                self._retried += 1
+                self._pause(self._backoff.next(), end)
+            except AnotherArchive as error:
+                self._log.warning(f"{error}: its records are sent from the beginning")
+                self._cursor, self._resume, self._careful_until = None, {}, {}
+            else:
+                return status
+            identity = self._wait_for_archive(end)
+        return ForwardStatus(
+            time=datetime.now(UTC), archive="", destination=self._plan.destination,
+            dialect=self._plan.forward.dialect, seq=0, lag_records=0,
+        )  # fmt: skip
+
+    def _wait_for_archive(self, end: float | None) -> ArchiveIdentity | None:
+        """The archive's identity; a service may be started before there is an archive."""
+        waited = False
+        while not self._signals.stop:
+            if (self._root / ARCHIVE_FILE).exists() or self._way.once:
+                return read_identity(self._root)
+            if not waited:
+                self._log.info(f"{self._root} is not an archive yet: waiting for the recorder")
+                self._notifier.ready()
+                waited = True
+            self._pause(_IDLE_SECONDS, end)
+        return None
+
+    def _session(self, identity: ArchiveIdentity, end: float | None) -> ForwardStatus:
+        """One feed and one sender, from the cursor on."""
+        cursor = self._cursor = self._cursor or self._load(identity)
+        feed = Feed(self._root, identity, cursor, self._log.warning, self._way.since, self._resume)
+        try:
+            sender = self._plan.sender(node_name(identity, self._plan.forward))
+            translator = self._plan.translator(identity, cursor)
+            pump = Pump(
+                feed, translator, sender, self._plan.target, cursor, self._state, self._log.warning,
+                self._careful_until, self._window_bytes,
+            )  # fmt: skip
+            session = _Session(feed, pump, sender, lambda: cursor.keep_boots(translator.known.boots))
+            return self._attend(session, cursor, end)
+        finally:
+            feed.close()
+
+    def _attend(self, session: "_Session", cursor: Cursor, end: float | None) -> ForwardStatus:
+        pump, sender = session.pump, session.sender
+        try:
+            while not self._is_over(pump, end):
+                if pump.step(_POLL_SECONDS):
+                    self._backoff.reset()
+                self._watch(sender)
+                self._save(session, cursor)
+                if pump.is_dry and not pump.window:
+                    sender.wait(0)
+                    self._pause(_IDLE_SECONDS if not self._way.once else 0, end)
+            return self._finish(session, cursor)
+        except (Rewind, Refused, VmsonarError) as error:
+            self._note(str(error))
+            self._careful_until, self._resume = pump.careful_until, pump.progress
+            session.close()
+            self._save(session, cursor, now=True)
+            raise
+
+    def _is_over(self, pump: Pump, end: float | None) -> bool:
+        if self._signals.stop or (end is not None and time.monotonic() > end):
+            return True
+        return self._way.once and pump.is_dry and not pump.window
+
+    def _finish(self, session: "_Session", cursor: Cursor) -> ForwardStatus:
+        self._notifier.stopping()
+        session.close()
+        return self._save(session, cursor, now=True)
+
+    def _load(self, identity: ArchiveIdentity) -> Cursor:
+        cursor = read_cursor(self._state, self._log.warning)
+        if cursor is not None and cursor.archive == identity.archive:
+            self._retried = cursor.counts.retried
+            return cursor
+        if cursor is not None:
+            self._log.warning(
+                f"the cursor in {self._state} is of archive {cursor.archive}: this one is sent whole"
+            )
+        cursor = first_cursor(self._root, identity)
+        write_cursor(self._state, cursor)
+        return cursor
+
+    def _watch(self, sender: Sender) -> None:
+        """Tells of trouble that lasts, and when it is over; neither what passes nor what is repeated."""
+        if sender.trouble is None:
+            if self._told:
+                self._log.info("records are acknowledged again")
+            self._trouble, self._told = None, False
+            return
+        if self._trouble is None:
+            self._trouble_since = time.monotonic()
+        self._note(sender.trouble)
+        if not self._told and time.monotonic() - self._trouble_since > _PATIENCE_SECONDS:
+            self._log.warning(f"{sender.trouble}; trying again until it works")
+            self._told = True
+
+    def _note(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            self._last_error = (trouble, datetime.now(UTC))
+        self._trouble = trouble
+
+    def _save(self, session: "_Session", cursor: Cursor, now: bool = False) -> ForwardStatus:
+        """Writes cursor and status when it is time; a disk that does not let us is told of once."""
+        cursor.counts.retried = self._retried + session.sender.retried
+        session.remember()
+        status = self._status(session, cursor)
+        clock = time.monotonic()
+        try:
+            if now or (session.moved and clock - self._saved_at > _CURSOR_SECONDS):
+                write_cursor(self._state, cursor)
+                self._saved_at = clock
+                session.feed.forget(cursor)
+            if now or clock - self._status_at > _STATUS_SECONDS:
+                self._status_at = clock
+                write_status(self._state, status)
+                self._notifier.status(f"{status.counts.sent} records sent, {status.lag_records} to go")
+            self._disk_trouble = False
+        except OSError as error:
+            if not self._disk_trouble:
+                self._log.error(f"cannot write to {self._state}: {error.strerror}; the cursor stays behind")
+            self._disk_trouble = True
+        return status
+
+    def _status(self, session: "_Session", cursor: Cursor) -> ForwardStatus:
+        marks = max(cursor.sample.seq, cursor.sysinfo.seq)
+        lag = max(0, session.feed.last_seen - marks)
+        return ForwardStatus(
+            time=datetime.now(UTC),
+            pid=os.getpid(),
+            archive=cursor.archive,
+            destination=self._plan.destination,
+            dialect=self._plan.forward.dialect,
+            seq=cursor.sample.seq,
+            sent_until=cursor.sample.time,
+            lag_records=lag,
+            lag_seconds=lag_seconds(cursor) if lag else 0.0,
+            under_way=len(session.pump.window),
+            counts=cursor.counts,
+            trouble=self._trouble,
+            last_error=self._last_error[0] if self._last_error else None,
+            last_error_time=self._last_error[1] if self._last_error else None,
+            journal_head=session.feed.journal.head,
+        )
+
+    def _pause(self, seconds: float, end: float | None) -> None:
+        if end is not None:
+            seconds = min(seconds, max(0.0, end - time.monotonic()))
+        self._signals.wait(int(seconds * 1e9))
+
+
+@dataclass(slots=True)
+class _Session:
+    """What belongs together between two rewinds."""
+
+    feed: Feed
+    pump: Pump
+    sender: Sender
+    remember: Callable[[], None]
+
+    @property
+    def moved(self) -> bool:
+        return bool(self.pump.progress)
+
+    def close(self) -> None:
+        """Takes in what is acknowledged by now and lets go of the rest."""
+        with suppress(Rewind, Refused):
+            self.pump.take_last(self.sender.close())
+
+
+def is_all_sent(status: ForwardStatus) -> bool:
+    return status.lag_records == 0 and status.under_way == 0

@@ -1,0 +1,141 @@
+"""The section `forward` of the configuration, checked as a whole before anything is opened."""
+
+import os
+import re
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from vmsonar_archive.errors import UsageError
+
+from vmsonar.config_forward import Forward
+from vmsonar.forward.secrets import read_secret
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+SASL = {"plain": "PLAIN", "scram-sha-256": "SCRAM-SHA-256", "scram-sha-512": "SCRAM-SHA-512"}
+_FOR = {"kafka": ("none", *SASL), "kafka_proxy": ("plain",), "http": ("none", "basic", "bearer")}
+
+
+def check(forward: Forward) -> str:
+    """Refuses what cannot work, by the key's name; returns the cluster."""
+    if forward.cluster is None:
+        raise UsageError("forward.cluster is not set: it names the topics, such as cloud.example.org")
+    for key, name in (("cluster", forward.cluster), ("topic_prefix", forward.topic_prefix or "x")):
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"forward.{key}: {name!r} is not letters, digits, dots, dashes and underscores")
+    if forward.auth not in _FOR[forward.to]:
+        known = ", ".join(_FOR[forward.to])
+        raise UsageError(
+            f"forward.auth: {forward.auth} does not go with to: {forward.to}; one of {known} does"
+        )
+    if forward.to == "kafka":
+        _check_kafka(forward)
+    else:
+        _check_url(forward)
+    return forward.cluster
+
+
+def _check_kafka(forward: Forward) -> None:
+    if not forward.brokers:
+        raise UsageError("forward.brokers is empty: give host:port of at least one broker")
+    if forward.auth != "none" and forward.tls.use == "none":
+        raise UsageError("forward.auth needs TLS: a password is not sent in the clear; remove tls.use: none")
+
+
+def _check_url(forward: Forward) -> None:
+    if forward.url is None:
+        raise UsageError("forward.url is not set: give the address to send to")
+    parts = urlsplit(forward.url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"forward.url: {forward.url!r} is not an http or https address")
+    if parts.username or parts.password:
+        raise UsageError("forward.url holds a password: use auth, username and password_file")
+    if parts.scheme == "http" and forward.auth != "none" and parts.hostname not in _LOOPBACK:
+        raise UsageError("forward.url: a password is not sent in the clear; use https")
+
+
+def topics(forward: Forward, cluster: str) -> dict[str, str]:
+    """The topic of each kind of record."""
+    prefix = f"{forward.topic_prefix}." if forward.topic_prefix else ""
+    return {kind: f"{prefix}{cluster}.{kind}" for kind in ("sample", "sysinfo")}
+
+
+def password(forward: Forward, environment: Mapping[str, str] = os.environ) -> str:
+    if forward.password_file is None:
+        raise UsageError(f"forward.auth: {forward.auth} needs password_file")
+    return read_secret(forward.password_file, "forward.password_file", environment)
+
+
+def producer_settings(forward: Forward, cluster: str, node: str) -> dict[str, Any]:
+    """librdkafka's properties (its CONFIGURATION.md)."""
+    settings: dict[str, Any] = {
+        "bootstrap.servers": ",".join(forward.brokers),
+        "client.id": f"{cluster}/{node}",
+        "enable.idempotence": True,
+        "acks": "all",
+        "compression.type": forward.compression,
+        # The archive is the queue: librdkafka tries for ever, and holds no more than the window anyway.
+        "message.timeout.ms": 0,
+        "message.max.bytes": max(int(forward.max_message), 1000),
+        "queue.buffering.max.kbytes": 16 * 1024,
+        "linger.ms": 50,
+        "reconnect.backoff.ms": 250,
+        "reconnect.backoff.max.ms": 30_000,
+        "topic.metadata.propagation.max.ms": 20_000,
+        "partitioner": "murmur2_random",
+        "statistics.interval.ms": 5000,
+        "socket.keepalive.enable": True,
+        "log_level": 0,
+    }
+    return settings | _security(forward, cluster)
+
+
+def _security(forward: Forward, cluster: str) -> dict[str, Any]:
+    if forward.tls.use == "none":
+        return {"security.protocol": "PLAINTEXT"}
+    tls = forward.tls
+    settings: dict[str, Any] = {
+        "security.protocol": "SSL" if forward.auth == "none" else "SASL_SSL",
+        "ssl.endpoint.identification.algorithm": "https",
+        **({"ssl.ca.location": _readable(tls.ca_file, "ca_file")} if tls.ca_file else {}),
+    }
+    if tls.certificate_file:
+        settings["ssl.certificate.location"] = _readable(tls.certificate_file, "certificate_file")
+        settings["ssl.key.location"] = _readable(tls.key_file or tls.certificate_file, "key_file")
+    if tls.key_password_file:
+        settings["ssl.key.password"] = read_secret(tls.key_password_file, "forward.tls.key_password_file")
+    if forward.auth != "none":
+        settings["sasl.mechanisms"] = SASL[forward.auth]
+        settings["sasl.username"] = forward.username or cluster
+        settings["sasl.password"] = password(forward)
+    return settings
+
+
+def tls_context(forward: Forward) -> ssl.SSLContext | None:
+    """For HTTPS: the system's authorities, or the given one; a client certificate where there is one."""
+    tls = forward.tls
+    if forward.url is None or not forward.url.startswith("https:"):
+        return None
+    context = ssl.create_default_context(cafile=_readable(tls.ca_file, "ca_file") if tls.ca_file else None)
+    if tls.certificate_file:
+        secret = tls.key_password_file
+        given = read_secret(secret, "forward.tls.key_password_file") if secret else None
+        try:
+            context.load_cert_chain(tls.certificate_file, tls.key_file, given)
+        except (OSError, ssl.SSLError) as error:
+            raise UsageError(
+                f"forward.tls.certificate_file: cannot use {tls.certificate_file}: {error}"
+            ) from None
+    return context
+
+
+def _readable(name: str | None, key: str) -> str:
+    path = Path(name or "")
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise UsageError(f"forward.tls.{key}: cannot read {path}: {error.strerror}") from None
+    return str(path)
