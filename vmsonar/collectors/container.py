@@ -4,7 +4,7 @@ import resource
 from collections.abc import Mapping
 
 from vmsonar_archive.lines import encode_row
-from vmsonar_archive.records import Capability, ContainerInfoRow
+from vmsonar_archive.records import Capability, ContainerInfoRow, Engine
 
 from vmsonar.collectors.base import Collector, Rows, Tick
 from vmsonar.collectors.process_users import Users
@@ -43,6 +43,7 @@ class ContainerCollector(Collector):
         self._infos: dict[str, bytes] = {}
         self._rarely_due = 0
         self._first = True
+        self._told: list[Engine] = []
         self._troubles = Troubles(self.name)
 
     @property
@@ -66,8 +67,12 @@ class ContainerCollector(Collector):
         return rows
 
     def describe(self) -> Mapping[str, object]:
+        self._told = self._book.engines()
+        return {"engines": self._told} if self._told else {}
+
+    def has_news(self) -> bool:
         engines = self._book.engines()
-        return {"engines": engines} if engines else {}
+        return bool(engines) and engines != self._told
 
     def capabilities(self) -> list[Capability]:
         return container_capabilities(self._setup, self._live.hierarchies)
