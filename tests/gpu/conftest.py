@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 from vmsonar_archive.ids import SeriesIds
+from vmsonar_archive.records import KINDS
 
 from tests.nvml_stub.build import build
 from tests.parts import need
@@ -35,7 +37,10 @@ def tick(seconds: float = 0, processes: dict[int, ProcessFacts] | None = None) -
 
 
 def plain(rows: Rows) -> dict[str, list[dict[str, Any]]]:
-    """The rows as whoever reads the archive sees them."""
+    """The rows as whoever reads the archive sees them; each is valid for its kind."""
+    for kind, encoded in rows.by_kind.items():
+        for row in encoded:
+            msgspec.json.decode(row, type=KINDS[kind])
     return {kind: [json.loads(row) for row in encoded] for kind, encoded in rows.by_kind.items()}
 
 

@@ -179,6 +179,11 @@ def test_more_processes_than_there_was_room_for(stub: Stub, collector: GpuCollec
         assert [(row["pid"], row["memory_used"]) for row in rows] == [(n, n * 4096) for n in range(1, 301)]
 
 
+def test_a_list_that_never_has_room_is_given_up(stub: Stub, collector: GpuCollector) -> None:
+    stub.play(DRIVER + gpu(0, "fail:nvmlDeviceGetComputeRunningProcesses_v3 7"))
+    assert plain(collector.collect(tick())) == {"gpu": [gpu_row(0)]}
+
+
 def test_cards(stub: Stub, collector: GpuCollector) -> None:
     parent = gpu(0, "mig 1 7", without=("mig",))
     instance = "gpu 100 uuid MIG-a\ngpu 100 name A100 MIG 1g.5gb\ngpu 100 memory 5100273664 0 0\n"

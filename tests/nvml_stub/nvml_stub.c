@@ -138,12 +138,13 @@ long stub_calls(int which) { return which == 0 ? init_calls : which == 1 ? shutd
 
 int nvmlInitWithFlags(unsigned flags) {
     Entry *entry;
-    (void)flags;
     refresh();
     init_calls++;
     hang(DRIVER, "hang:nvmlInitWithFlags");
     if ((entry = find(DRIVER, "init"))) return entry->values[0];
     if (VERSION[0] && (entry = find(DRIVER, "version")) && strcmp(entry->text, VERSION)) return MISMATCH;
+    /* without NVML_INIT_FLAG_NO_GPUS a driver without GPUs is an error */
+    if (!(flags & 1) && !find(0, "uuid")) return NOT_FOUND;
     initialised = 1;
     return SUCCESS;
 }

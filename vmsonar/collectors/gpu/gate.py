@@ -11,8 +11,10 @@ from typing import Any
 
 from vmsonar.collectors.gpu.faults import DriverFault, GpuFault, ValueFault, at_opening, fault_of
 
+_NO_GPUS_IS_FINE = 1
 _LIBRARY = "libnvidia-ml.so.1"
 _INSUFFICIENT_SIZE, _FUNCTION_NOT_FOUND = 7, 13
+_TRIES = 4
 #: nvmlProcessInfo_v2_t, which is that of version 3 too: process, bytes, and the numbers of its MIG instances.
 _PROCESS = Struct("@IQ8x")
 
@@ -34,7 +36,7 @@ class Nvml:
         self._error = self._module.NVMLError
         self._load()
         try:
-            self.call("nvmlInitWithFlags", 0)
+            self.call("nvmlInitWithFlags", _NO_GPUS_IS_FINE)
         except GpuFault as fault:
             # the library of an upgraded driver can be loaded only once the old one is dropped
             self._unload()
@@ -57,13 +59,13 @@ class Nvml:
         function = getattr(self._module.nvmlLib, name, None)
         if function is None:
             raise fault_of(_FUNCTION_NOT_FOUND)
-        count = ctypes.c_uint(len(self._buffer) // _PROCESS.size)
-        code = function(handle, ctypes.byref(count), self._buffer)
-        while code == _INSUFFICIENT_SIZE:
-            # more may start before the next call
-            self._buffer = ctypes.create_string_buffer((count.value * 2 + 8) * _PROCESS.size)
+        for _ in range(_TRIES):
             count = ctypes.c_uint(len(self._buffer) // _PROCESS.size)
             code = function(handle, ctypes.byref(count), self._buffer)
+            if code != _INSUFFICIENT_SIZE:
+                break
+            # more may start before the next call
+            self._buffer = ctypes.create_string_buffer((count.value * 2 + 8) * _PROCESS.size)
         if code != 0:
             raise fault_of(code)
         found = memoryview(self._buffer)[: count.value * _PROCESS.size]
