@@ -158,8 +158,25 @@ def test_changed_files_change_the_row_and_an_unchanged_row_is_the_same_bytes(tmp
     second = collector.collect(tick_of(machine.host.proc, boottime=1)).by_kind["container"]
     assert second[0] is first[0]
     _overwrite(machine.cgroups / "docker" / A / "memory.current", "7777\n")
+    _overwrite(machine.cgroups / "docker" / A / "cpu.stat", "usage_usec 5000001\n")
     third = collector.collect(tick_of(machine.host.proc, boottime=2)).by_kind["container"]
     assert msgspec.json.decode(third[0], type=ContainerRow).memory_used == 7777
+
+
+def test_a_sleeping_container_is_read_whole_once_a_minute(tmp_path, collector_of):
+    machine = Machine(tmp_path, "v2")
+    machine.group(f"/docker/{A}")
+    machine.process(100, f"/docker/{A}")
+    collector = collector_of(machine)
+    collector.collect(tick_of(machine.host.proc, boottime=1))
+    _overwrite(machine.cgroups / "docker" / A / "memory.current", "500\n")
+    used = []
+    for seconds in (10, 61):
+        (row,) = rows_of(
+            collector.collect(tick_of(machine.host.proc, boottime=seconds * 10**9 + 1)), "container"
+        )
+        used.append(row.memory_used)
+    assert used == [1000, 500]
 
 
 def test_limits_are_read_again_after_a_minute(tmp_path, collector_of):
@@ -260,6 +277,7 @@ def test_without_descriptors_to_spare_the_files_are_opened_each_time(tmp_path, m
     collector = collector_of(machine)
     for used in ("1000\n", "1234\n"):
         _overwrite(machine.cgroups / "docker" / A / "memory.current", used)
+        _overwrite(machine.cgroups / "docker" / A / "cpu.stat", f"usage_usec {used}")
         (row,) = rows_of(collector.collect(tick_of(machine.host.proc)), "container")
         assert row.memory_used == int(used)
 

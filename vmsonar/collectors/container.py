@@ -59,7 +59,7 @@ class ContainerCollector(Collector):
             self._rarely_due = tick.boottime + _RARELY_NS
             self._users.refresh()
         came, went = self._live.update(tick, rare)
-        self._add_numbers(rows)
+        self._add_numbers(rows, rare)
         self._add_infos(rows, tick.fresh, rare)
         self._add_events(rows, came, went)
         self._troubles.tell(self._current_troubles(), tick, rows)
@@ -81,13 +81,12 @@ class ContainerCollector(Collector):
         self._live.close()
         self._link.close()
 
-    def _add_numbers(self, rows: Rows) -> None:
-        self._networks.begin(set(self._live.by_id))
+    def _add_numbers(self, rows: Rows, everything: bool) -> None:
+        self._networks.begin(self._live.by_id)
         for live in self._live.by_id.values():
             pid = live.pid or self._engine_pid(live.container_id)
-            network = self._networks.of(live.container_id, pid) if pid is not None else None
-            if network is not None:
-                live.reader.put(dict(network))
+            if pid is not None and (everything or live.reader.active):
+                live.reader.put(self._networks.of(live.container_id, pid) or {})
         rows.extend("container", [live.reader.encoded() for live in self._live.by_id.values()])
         # A container that ended since the last sample: its last reading. One that runs again has a row.
         ended = [row for name, row in self._book.ends.items() if name not in self._live.by_id]

@@ -1,6 +1,6 @@
 """How the files of a control group become fields of a container row."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from vmsonar_archive.records import ContainerDevice
@@ -18,12 +18,30 @@ class Source:
     parse: Callable[..., Fields]
     #: Limits change by hand, if ever: once a minute is enough.
     rare: bool = False
+    #: A flag of the row: while it is true there is nothing to count, and once a minute is enough too.
+    unless: str = ""
+    #: Unchanged while the container sleeps.
+    tells_activity: bool = False
 
 
 def number(text: bytes) -> int | None:
     """The one number of a file; None where it says `max` or nothing."""
-    word = text.strip()
-    return int(word) if word.lstrip(b"-").isdigit() else None
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+def picked(text: bytes, names: Mapping[bytes, str]) -> Fields:
+    """The wanted ones among lines of a word and a number; a key is given with the characters around it."""
+    text = b"\n" + text
+    fields: Fields = {}
+    for key, name in names.items():
+        at = text.find(key)
+        if at >= 0:
+            begin = at + len(key)
+            fields[name] = int(text[begin : text.find(b"\n", begin)])
+    return fields
 
 
 class DeviceTable:

@@ -40,7 +40,7 @@ class LiveContainers:
         #: The last ones that went: the engine tells of an end after it.
         self.departed: dict[str, Live] = {}
 
-    def update(self, tick: Tick, limits_too: bool) -> tuple[list[str], list[str]]:
+    def update(self, tick: Tick, everything: bool) -> tuple[list[str], list[str]]:
         """Reads every container; returns the ids that came and those that went."""
         before = set(self.by_id)
         walked = self._walked(tick)
@@ -49,7 +49,7 @@ class LiveContainers:
             self._drop(container_id)
         for live in list(self.by_id.values()):
             live.pid = self._pid(live.pid, seen[live.container_id], tick)
-            if not live.reader.read(limits_too):
+            if not live.reader.read(everything):
                 self._drop(live.container_id)
         new = [container_id for container_id in seen if container_id not in self.by_id]
         for container_id in sorted(new, key=lambda name: _age(tick, seen[name])):
@@ -73,7 +73,7 @@ class LiveContainers:
         if group is None:
             return
         reader = GroupReader(container_id, group, self._descriptors)
-        if not reader.read(limits_too=True):
+        if not reader.read(everything=True):
             reader.close()
             return
         path = group.path

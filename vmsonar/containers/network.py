@@ -5,10 +5,11 @@ kept open: an open one would keep the namespace, and a network card moved into i
 """
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
-_READ_SIZE = 65536
+_FIRST_SIZE = 2048
 # Packets of an inner engine pass the namespace's own interface as well.
 _INNER = ("veth", "docker", "br-", "cni", "podman")
 
@@ -50,32 +51,44 @@ class Networks:
         self._proc = proc
         self._host = namespace_of(proc, 1) or namespace_of(proc, "self")
         self._owners: dict[int, str] = {}
+        self._inodes: dict[str, tuple[int, int]] = {}
         self._traffic: dict[int, Traffic] = {}
         self._texts: dict[int, bytes] = {}
         self._seen: set[int] = set()
 
-    def begin(self, alive: set[str]) -> None:
-        """A new tick: forgets namespaces that nobody was seen in, and owners that are gone."""
-        self._traffic = {inode: self._traffic[inode] for inode in self._seen if inode in self._traffic}
-        self._texts = {inode: self._texts[inode] for inode in self._traffic}
-        self._owners = {inode: owner for inode, owner in self._owners.items() if owner in alive}
+    def begin(self, alive: Collection[str]) -> None:
+        """A new tick: forgets containers that are gone, and their namespaces."""
         self._seen = set()
+        if len(self._inodes) > len(alive):
+            self._inodes = {name: found for name, found in self._inodes.items() if name in alive}
+            left = {inode for _, inode in self._inodes.values()}
+            self._owners = {inode: name for inode, name in self._owners.items() if name in alive}
+            self._texts = {inode: text for inode, text in self._texts.items() if inode in left}
+            self._traffic = {inode: found for inode, found in self._traffic.items() if inode in left}
 
     def of(self, container_id: str, pid: int) -> dict[str, int | bool] | None:
         """The network fields of a container, by one of its processes; None when that one is gone."""
-        try:
-            descriptor = os.open(f"{self._proc}/{pid}/net/dev", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
+        inode = self._inode(container_id, pid)
+        if inode is None:
             return None
-        try:
-            inode = os.fstat(descriptor).st_ino
-            if inode not in self._seen:
-                self._update(inode, os.read(descriptor, _READ_SIZE))
-        except OSError:
-            return None
-        finally:
-            os.close(descriptor)
-        return self._fields(container_id, inode)
+        if inode not in self._seen:
+            try:
+                self._update(inode, _read(f"{self._proc}/{pid}/net/dev"))
+            except OSError:
+                return None
+        # The first one seen in a namespace owns it: asked in order of age, that is the one that made it.
+        owner = self._owners.setdefault(inode, container_id)
+        shared = inode == self._host or owner != container_id
+        return self._traffic[inode]._asdict() | {"network_namespace": inode, "network_shared": shared}
+
+    def _inode(self, container_id: str, pid: int) -> int | None:
+        known = self._inodes.get(container_id)
+        if known is not None and known[0] == pid:
+            return known[1]
+        inode = namespace_of(self._proc, pid)
+        if inode is not None:
+            self._inodes[container_id] = (pid, inode)
+        return inode
 
     def _update(self, inode: int, text: bytes) -> None:
         self._seen.add(inode)
@@ -83,8 +96,16 @@ class Networks:
             self._texts[inode] = text
             self._traffic[inode] = parse_net_dev(text)
 
-    def _fields(self, container_id: str, inode: int) -> dict[str, int | bool]:
-        # The first one seen in a namespace owns it: asked in order of age, that is the one that made it.
-        owner = self._owners.setdefault(inode, container_id)
-        shared = inode == self._host or owner != container_id
-        return self._traffic[inode]._asdict() | {"network_namespace": inode, "network_shared": shared}
+
+def _read(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        text = os.read(descriptor, _FIRST_SIZE)
+        if len(text) < _FIRST_SIZE // 2:
+            return text
+        parts = [text]
+        while part := os.read(descriptor, _FIRST_SIZE * 8):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)

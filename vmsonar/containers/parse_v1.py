@@ -2,32 +2,25 @@
 
 import os
 
-from vmsonar.containers.fields import DeviceTable, Fields, Source, number
+from vmsonar.containers.fields import DeviceTable, Fields, Source, number, picked
 
 # "No limit" is the largest page-aligned number; pages differ in size between machines.
 _UNLIMITED = 1 << 62
 _NANOSECONDS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 _MEMORY_STAT = {
-    b"total_rss": "memory_anonymous",
-    b"total_cache": "memory_file",
-    b"total_inactive_file": "memory_inactive_file",
-    b"total_shmem": "memory_shared",
-    b"total_swap": "swap_used",
+    b"\ntotal_rss ": "memory_anonymous",
+    b"\ntotal_cache ": "memory_file",
+    b"\ntotal_inactive_file ": "memory_inactive_file",
+    b"\ntotal_shmem ": "memory_shared",
+    b"\ntotal_swap ": "swap_used",
 }
+_OOM_CONTROL = {b"\noom_kill ": "oom_kills"}
 _CPU_STAT = {
-    b"nr_periods": "periods",
-    b"nr_throttled": "throttled_periods",
-    b"throttled_time": "throttled_time",
+    b"\nnr_periods ": "periods",
+    b"\nnr_throttled ": "throttled_periods",
+    b"\nthrottled_time ": "throttled_time",
 }
-
-
-def pairs(text: bytes, names: dict[bytes, str]) -> Fields:
-    """The wanted ones among lines of a word and a number."""
-    words = text.split()
-    return {
-        names[key]: int(value) for key, value in zip(words[::2], words[1::2], strict=False) if key in names
-    }
 
 
 def cpuacct_usage(text: bytes) -> Fields:
@@ -35,12 +28,17 @@ def cpuacct_usage(text: bytes) -> Fields:
 
 
 def cpuacct_stat(text: bytes) -> Fields:
-    ticks = pairs(text, {b"user": "cpu_user_time", b"system": "cpu_system_time"})
-    return {name: value * _NANOSECONDS_PER_TICK for name, value in ticks.items() if isinstance(value, int)}
+    words = text.split()
+    if len(words) != 4:
+        return {}
+    return {
+        "cpu_user_time": int(words[1]) * _NANOSECONDS_PER_TICK,
+        "cpu_system_time": int(words[3]) * _NANOSECONDS_PER_TICK,
+    }
 
 
 def cpu_stat(text: bytes) -> Fields:
-    return pairs(text, _CPU_STAT)
+    return picked(text, _CPU_STAT)
 
 
 def cpu_quota(quota: bytes, period: bytes) -> Fields:
@@ -73,7 +71,7 @@ def memory_limit(text: bytes) -> Fields:
 
 
 def memory_stat(text: bytes) -> Fields:
-    return pairs(text, _MEMORY_STAT)
+    return picked(text, _MEMORY_STAT)
 
 
 def memory_failures(text: bytes) -> Fields:
@@ -81,7 +79,7 @@ def memory_failures(text: bytes) -> Fields:
 
 
 def memory_oom_control(text: bytes) -> Fields:
-    return pairs(text, {b"oom_kill": "oom_kills"})
+    return picked(text, _OOM_CONTROL)
 
 
 def pids_current(text: bytes) -> Fields:
@@ -115,6 +113,8 @@ def lists_devices(text: bytes) -> bool:
 
 def _devices(transferred: bytes, operations: bytes) -> DeviceTable:
     table = DeviceTable()
+    if transferred.startswith(b"Total"):
+        return table
     for text, names in ((transferred, _BYTES), (operations, _OPERATIONS)):
         for line in text.splitlines():
             words = line.split()
@@ -127,15 +127,15 @@ _BYTES = {b"Read": "read_bytes", b"Write": "write_bytes"}
 _OPERATIONS = {b"Read": "reads", b"Write": "writes"}
 
 SOURCES: tuple[Source, ...] = (
-    Source("cpuacct", (("cpuacct.usage",),), cpuacct_usage),
+    Source("cpuacct", (("cpuacct.usage",),), cpuacct_usage, tells_activity=True),
     Source("cpuacct", (("cpuacct.stat",),), cpuacct_stat),
-    Source("cpu", (("cpu.stat",),), cpu_stat),
+    Source("cpu", (("cpu.stat",),), cpu_stat, unless="cpu_unlimited"),
     Source("cpu", (("cpu.cfs_quota_us",), ("cpu.cfs_period_us",)), cpu_quota, rare=True),
     Source("cpuset", (("cpuset.effective_cpus", "cpuset.cpus"),), cpu_set, rare=True),
     Source("memory", (("memory.usage_in_bytes",),), memory_usage),
     Source("memory", (("memory.max_usage_in_bytes",),), memory_peak),
     Source("memory", (("memory.stat",),), memory_stat),
-    Source("memory", (("memory.failcnt",),), memory_failures),
+    Source("memory", (("memory.failcnt",),), memory_failures, unless="memory_unlimited"),
     Source("memory", (("memory.oom_control",),), memory_oom_control),
     Source("memory", (("memory.limit_in_bytes",),), memory_limit, rare=True),
     Source(

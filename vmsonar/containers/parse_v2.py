@@ -1,30 +1,34 @@
 """What the files of cgroup v2 say, as fields of a container row (Documentation/admin-guide/cgroup-v2.rst)."""
 
-from vmsonar.containers.fields import DeviceTable, Fields, Source, number
-from vmsonar.containers.parse_v1 import cpu_set, pairs, pids_current, pids_max
+import re
+
+from vmsonar.containers.fields import DeviceTable, Fields, Source, number, picked
+from vmsonar.containers.parse_v1 import cpu_set, pids_current, pids_max
 
 _CPU_TIMES = {
-    b"usage_usec": "cpu_time",
-    b"user_usec": "cpu_user_time",
-    b"system_usec": "cpu_system_time",
-    b"throttled_usec": "throttled_time",
+    b"\nusage_usec ": "cpu_time",
+    b"\nuser_usec ": "cpu_user_time",
+    b"\nsystem_usec ": "cpu_system_time",
+    b"\nthrottled_usec ": "throttled_time",
 }
-_CPU_COUNTS = {b"nr_periods": "periods", b"nr_throttled": "throttled_periods"}
+_CPU_COUNTS = {b"\nnr_periods ": "periods", b"\nnr_throttled ": "throttled_periods"}
 _MEMORY_STAT = {
-    b"anon": "memory_anonymous",
-    b"file": "memory_file",
-    b"inactive_file": "memory_inactive_file",
-    b"shmem": "memory_shared",
+    b"\nanon ": "memory_anonymous",
+    b"\nfile ": "memory_file",
+    b"\ninactive_file ": "memory_inactive_file",
+    b"\nshmem ": "memory_shared",
 }
+_MEMORY_EVENTS = {b"\noom ": "oom_events", b"\noom_kill ": "oom_kills"}
+_TOTAL = re.compile(rb"(some|full) [^\n]*?total=(\d+)")
 #: Not a controller: these files are there even where v2 has none, beside v1.
 PRESSURE = "pressure"
 _IO = {b"rbytes": "read_bytes", b"wbytes": "write_bytes", b"rios": "reads", b"wios": "writes"}
 
 
 def cpu_stat(text: bytes) -> Fields:
-    times = pairs(text, _CPU_TIMES)
+    times = picked(text, _CPU_TIMES)
     nanoseconds: Fields = {name: value * 1000 for name, value in times.items() if isinstance(value, int)}
-    return nanoseconds | pairs(text, _CPU_COUNTS)
+    return nanoseconds | picked(text, _CPU_COUNTS)
 
 
 def cpu_max(text: bytes) -> Fields:
@@ -51,11 +55,11 @@ def memory_max(text: bytes) -> Fields:
 
 
 def memory_stat(text: bytes) -> Fields:
-    return pairs(text, _MEMORY_STAT)
+    return picked(text, _MEMORY_STAT)
 
 
 def memory_events(text: bytes) -> Fields:
-    return pairs(text, {b"oom": "oom_events", b"oom_kill": "oom_kills"})
+    return picked(text, _MEMORY_EVENTS)
 
 
 def swap_current(text: bytes) -> Fields:
@@ -88,17 +92,11 @@ def io_pressure(text: bytes) -> Fields:
 
 def _pressure(resource: str, text: bytes) -> Fields:
     """Lines such as `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234`."""
-    fields: Fields = {}
-    for line in text.decode().splitlines():
-        kind = line.partition(" ")[0]
-        total = line.rpartition("total=")[2]
-        if kind in ("some", "full") and total.isdigit():
-            fields[f"{resource}_{kind}_time"] = int(total)
-    return fields
+    return {f"{resource}_{kind.decode()}_time": int(total) for kind, total in _TOTAL.findall(text)}
 
 
 SOURCES: tuple[Source, ...] = (
-    Source("cpu", (("cpu.stat",),), cpu_stat),
+    Source("cpu", (("cpu.stat",),), cpu_stat, tells_activity=True),
     Source(PRESSURE, (("cpu.pressure",),), cpu_pressure),
     Source("cpu", (("cpu.max",),), cpu_max, rare=True),
     Source("cpuset", (("cpuset.cpus.effective",),), cpu_set, rare=True),

@@ -46,7 +46,7 @@ class Endings:
         del self._watched[container_id]
         os.close(descriptor)
         reader = GroupReader(container_id, group, Descriptors(0))
-        if not reader.read(limits_too=True):
+        if not reader.read(everything=True):
             return None
         # A zombie still counts; others left mean a shared PID namespace and a total that is not final.
         if reader.row.cpu_time is not None and (reader.row.processes or 0) <= 1:
