@@ -21,9 +21,27 @@ class Asker:
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, map(_in_utc, row), strict=True)) for row in cursor.fetchall()]
 
+    def has(self, table: str) -> bool:
+        """Whether a table has any row."""
+        return bool(self.rows(f"SELECT 1 AS found FROM {table} LIMIT 1"))  # noqa: S608
+
+    def keep_node_steps(self) -> None:
+        """Computes the machine's intervals once, for all that is asked of them."""
+        self.connection.execute(_NODE_STEPS)
+
     def by(self, key: str, sql: str) -> dict[Any, Record]:
         """The rows of a query by one of their columns."""
         return {row[key]: row for row in self.rows(sql)}
+
+
+_NODE_STEPS = """
+    CREATE OR REPLACE TEMP TABLE node_steps AS
+    SELECT r.archive, r.run, r.seq, r.time, r.interval_seconds, r.cpus, r.cpu_busy_cores, r.cpu_steal_cores,
+        r.memory_total, r.memory_used, r.swap_used, r.pages_swapped_in_per_second, r.pages_swapped_out_per_second,
+        r.major_faults_per_second, r.forks_per_second, r.oom_kills, r.disk_read_bytes_per_second,
+        r.disk_write_bytes_per_second, r.net_received_bytes_per_second, r.net_sent_bytes_per_second,
+        r.cpu_some_share, r.memory_some_share, r.io_some_share, n.tasks_runnable
+    FROM node_rates AS r JOIN node AS n USING (archive, run, boot, seq)"""
 
 
 def _in_utc(value: Any) -> Any:

@@ -25,6 +25,7 @@ WRITERS: dict[str, Writer] = {
     "pressure_io_mean": units.share,
     "runnable_median": units.count,
     "runnable_p95": units.count,
+    "threads_mean": units.count,
     "threads_p95": units.count,
     "threads_peak": units.count,
     "workers": units.count,

@@ -87,7 +87,13 @@ class Inspection:
         return {archive: found.get(archive, Coverage()) for archive in self.sources}
 
     @cached_property
+    def _node_steps(self) -> bool:
+        self.asker.keep_node_steps()
+        return True
+
+    @cached_property
     def node_use(self) -> dict[str, NodeUse]:
+        self._node_steps  # noqa: B018 - the query reads them
         found = load_node_use(self.asker)
         return {archive: found.get(archive, NodeUse()) for archive in self.sources}
 
@@ -124,7 +130,7 @@ class Inspection:
 
     @cached_property
     def _containers(self) -> dict[tuple[str, str], tuple[ContainerUse, float | None]]:
-        return load_containers(self.asker)
+        return load_containers(self.asker) if self.asker.has("container") else {}
 
     @cached_property
     def container_names(self) -> dict[str, str | None]:
@@ -145,7 +151,7 @@ class Inspection:
 
     @cached_property
     def _bare_gpus(self) -> list[GpuUse]:
-        return load_gpus(self.asker)
+        return load_gpus(self.asker) if self.asker.has("gpu") else []
 
     @cached_property
     def gpus(self) -> list[GpuUse]:
@@ -173,7 +179,14 @@ class Inspection:
 
     @cached_property
     def contexts(self) -> dict[Key, JobContext]:
-        return load_contexts(self.asker)
+        self._node_steps  # noqa: B018 - the query joins them
+        least = self.settings.rules.thin
+        judged = [
+            key
+            for key, job in self._all_jobs.items()
+            if job.samples >= least.samples and (job.observed_seconds or 0.0) >= least.seconds
+        ]
+        return load_contexts(self.asker, judged)
 
     @cached_property
     def events(self) -> list[tuple[str, Happening]]:
@@ -185,10 +198,12 @@ class Inspection:
         return found + [("", damage(finding)) for finding in self.findings]
 
     def timeline(self, archive: str, steps: int) -> list[Moment]:
+        self._node_steps  # noqa: B018 - the query reads them
         return load_timeline(self.asker, archive, self.coverage[archive], steps)
 
     @cached_property
     def splits(self) -> dict[str, Split]:
+        self._node_steps  # noqa: B018 - the query joins them
         boxes = [box for box, _ in self._containers.values()]
         return split_energy(self.asker, self.machines, self.coverage, self.node_use, self._all_jobs, boxes)
 

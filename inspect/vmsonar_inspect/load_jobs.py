@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from vmsonar_inspect.asking import Asker, Record, number, use_columns, use_of, weighted_mean, whole
-from vmsonar_inspect.model import JobUse
+from vmsonar_inspect.model import JobUse, Use
 from vmsonar_inspect.programs import Program, ProgramMap
 
 #: What names a job across the tables.
@@ -31,14 +31,16 @@ def key_of(row: Record) -> Key:
 
 def load_jobs(asker: Asker, programs: ProgramMap, names: dict[str, str | None]) -> dict[Key, JobUse]:
     """Every job, by its key."""
-    profiles = {key_of(row): row for row in asker.rows(_PROFILE)}
-    cards = {key_of(row): row for row in asker.rows(_GPU)}
-    ends = {key_of(row) for row in asker.rows(_ENDS)}
-    busiest = {key_of(row): row["command"] for row in asker.rows(_BUSIEST)}
+    profiles = {(*key_of(row), row["measure"]): row for row in asker.rows(_PROFILE)}
+    cards = {key_of(row): row for row in asker.rows(_GPU)} if asker.has("gpu_process") else {}
+    last = {row["archive"]: row["time"] for row in asker.rows(_LAST)}
+    busiest = {key_of(row): row["command"] for row in asker.rows(_BUSIEST)} if asker.rows(_ANY_SHELL) else {}
     jobs = {}
     for row in asker.rows("SELECT * FROM job_usage"):
         key = key_of(row)
-        job = _job(row, profiles.get(key, {}), cards.get(key, {}), key in ends)
+        profile = {name: profiles.get((*key, name), {}) for name in ("threads", "read_bytes", "write_bytes")}
+        # A job has ended when samples go on without it.
+        job = _job(row, profile, cards.get(key, {}), row["last_time"] < last[row["archive"]])
         program = _program(programs, row["command"] or row["program"], busiest.get(key))
         job.program, job.tags = program.name, list(program.tags)
         job.container = names.get(job.container_id or "")
@@ -55,12 +57,11 @@ def _program(programs: ProgramMap, command: str | None, busiest: str | None) -> 
     return program
 
 
-# Threads are a level, and the memory held over time is what its energy goes by.
-_PROFILE = f"""
-    SELECT {_KEY}, {use_columns("threads", "threads")},
-        SUM(memory * interval_seconds) AS memory_byte_seconds,
-        {use_columns("read_bytes_per_second", "read")}, {use_columns("write_bytes_per_second", "write")}
-    FROM job_rates GROUP BY {_KEY}"""  # noqa: S608
+# The measures of the daily summaries that the shared rollup does not show.
+_PROFILE = """
+    SELECT archive, boot, number AS pgid, start_ticks, measure, total / NULLIF(seconds, 0) AS mean,
+        median, p95, maximum AS peak
+    FROM job_totals WHERE measure IN ('threads', 'read_bytes', 'write_bytes')"""
 
 # Per sample and card what the job's processes used together; then over the cards, then over time.
 _GPU = f"""
@@ -89,35 +90,31 @@ _GPU = f"""
     ) AS gpus
     FROM rolled"""  # noqa: S608
 
-# A job has ended when samples of its boot go on without it.
-_ENDS = f"""
-    WITH last_job AS (SELECT {_KEY}, MAX(seq) AS seq FROM job GROUP BY {_KEY}),
-    last_boot AS (SELECT archive, MAX(seq) AS last_seq FROM samples GROUP BY archive)
-    SELECT {_KEY} FROM last_job JOIN last_boot USING (archive) WHERE seq < last_seq"""  # noqa: S608
+_LAST = "SELECT archive, MAX(time) AS time FROM samples GROUP BY archive"
 
-_TICKS = """
-    SELECT archive, boot, pgid, pid, start_ticks, COUNT(*) AS samples,
-        MAX(user_ticks + system_ticks)
-        - CASE WHEN COUNT(*) > 1 THEN MIN(user_ticks + system_ticks) ELSE 0 END AS ticks,
-        MIN(seq) AS first_seq
-    FROM process WHERE pgid IS NOT NULL GROUP BY ALL"""
+_SHELL = "regexp_matches(COALESCE(command, program), '^-?(/[^ ]*/)?(bash|sh|dash|zsh|fish|ksh)( |$)')"
+_ANY_SHELL = f"SELECT 1 AS found FROM job_info WHERE {_SHELL} LIMIT 1"  # noqa: S608
+
+# Which job a process was in is said by its rows, once and for all or nearly so.
+_MEMBERS = """
+    SELECT archive, boot, pid, start_ticks, MAX(pgid) AS pgid, MIN(seq) AS first_seq
+    FROM process WHERE pgid IS NOT NULL GROUP BY archive, boot, pid, start_ticks"""
 
 _BUSIEST = f"""
-    WITH ticks_ AS ({_TICKS}),
-    shells AS (
-        SELECT archive, boot, pgid, start_ticks AS job_ticks FROM latest_job_info
-        WHERE regexp_matches(COALESCE(command, program), '^-?(/[^ ]*/)?(bash|sh|dash|zsh|fish|ksh)( |$)')
-    )
+    WITH shells AS (
+        SELECT archive, boot, pgid, start_ticks AS job_ticks FROM latest_job_info WHERE {_SHELL}
+    ),
+    members AS ({_MEMBERS})
     SELECT s.archive, s.boot, s.pgid, s.job_ticks AS start_ticks,
-        arg_max(COALESCE(p.command, p.program), t.ticks) AS command
+        arg_max(COALESCE(u.command, u.program), u.cpu_seconds) AS command
     FROM shells AS s
-    JOIN ticks_ AS t ON s.archive = t.archive AND s.boot = t.boot AND s.pgid = t.pgid
-    JOIN latest_process_info AS p
-        ON t.archive = p.archive AND t.boot = p.boot AND t.pid = p.pid AND t.start_ticks = p.start_ticks
+    JOIN members AS m ON s.archive = m.archive AND s.boot = m.boot AND s.pgid = m.pgid
+    JOIN process_usage AS u
+        ON m.archive = u.archive AND m.boot = u.boot AND m.pid = u.pid AND m.start_ticks = u.start_ticks
     GROUP BY ALL"""  # noqa: S608
 
 
-def _job(row: Record, profile: Record, cards: Record, ended: bool) -> JobUse:
+def _job(row: Record, profile: dict[str, Record], cards: Record, ended: bool) -> JobUse:
     return JobUse(
         job=row["job_id"] or str(row["pgid"]),
         series_id=row["series_id"] or "",
@@ -138,14 +135,14 @@ def _job(row: Record, profile: Record, cards: Record, ended: bool) -> JobUse:
         cpu_is_lower_bound=bool(row["unattributed"]),
         cores=use_of(row, "cores"),
         memory_bytes=use_of(row, "memory"),
-        memory_byte_seconds=number(profile.get("memory_byte_seconds")),
-        threads=use_of(profile, "threads"),
+        memory_byte_seconds=_held(row),
+        threads=_profile_use(profile["threads"]),
         processes_peak=whole(row["processes_peak"]),
         processes_seen=whole(row["processes_seen"]),
         read_bytes=number(row["read_bytes"]),
         write_bytes=number(row["write_bytes"]),
-        read_rate=use_of(profile, "read"),
-        write_rate=use_of(profile, "write"),
+        read_rate=_profile_use(profile["read_bytes"]),
+        write_rate=_profile_use(profile["write_bytes"]),
         io_is_lower_bound=bool(row["io_partial"]),
         major_faults=number(row["major_faults"]),
         gpus=cards.get("gpus") or [],
@@ -155,8 +152,23 @@ def _job(row: Record, profile: Record, cards: Record, ended: bool) -> JobUse:
     )
 
 
-def load_contexts(asker: Asker) -> dict[Key, JobContext]:
-    """How the machine fared while each job ran."""
+def _profile_use(row: Record) -> Use:
+    return Use(
+        mean=number(row.get("mean")),
+        median=number(row.get("median")),
+        p95=number(row.get("p95")),
+        peak=number(row.get("peak")),
+    )
+
+
+def _held(row: Record) -> float | None:
+    mean, seconds = number(row["memory_mean"]), number(row["recorded_seconds"])
+    return None if mean is None or seconds is None else mean * seconds
+
+
+def load_contexts(asker: Asker, judged: list[Key]) -> dict[Key, JobContext]:
+    """How the machine fared while each of these jobs ran."""
+    _tell(asker, judged)
     workers = {key_of(row): row for row in asker.rows(_WORKERS)}
     found = {}
     for row in asker.rows(_CONTEXT):
@@ -175,35 +187,45 @@ def load_contexts(asker: Asker) -> dict[Key, JobContext]:
     return found
 
 
-_CONTEXT = f"""
-    WITH nodes AS (
-        SELECT r.archive, r.run, r.seq, r.cpu_busy_cores, r.cpu_some_share, r.memory_some_share, r.io_some_share,
-            r.disk_read_bytes_per_second + r.disk_write_bytes_per_second AS disk_rate, n.tasks_runnable,
-            r.interval_seconds
-        FROM node_rates AS r JOIN node AS n USING (archive, run, boot, seq)
+def _tell(asker: Asker, keys: list[Key]) -> None:
+    """Hands the keys of some jobs to the tables."""
+    asker.connection.execute(
+        "CREATE OR REPLACE TEMP TABLE judged_jobs (archive VARCHAR, boot VARCHAR, pgid BIGINT, start_ticks BIGINT)"
     )
+    if keys:
+        asker.connection.executemany("INSERT INTO judged_jobs VALUES (?, ?, ?, ?)", keys)
+
+
+_CONTEXT = f"""
     SELECT {_KEY}, {weighted_mean("n.cpu_busy_cores", "n.interval_seconds")} AS node_cores,
         {weighted_mean("n.cpu_some_share", "n.interval_seconds")} AS pressure_cpu,
         {weighted_mean("n.memory_some_share", "n.interval_seconds")} AS pressure_memory,
         {weighted_mean("n.io_some_share", "n.interval_seconds")} AS pressure_io,
-        SUM(n.disk_rate * n.interval_seconds) AS disk_bytes, quantile_cont(n.tasks_runnable, 0.5) AS runnable
-    FROM job AS j JOIN nodes AS n USING (archive, run, seq)
+        SUM((n.disk_read_bytes_per_second + n.disk_write_bytes_per_second) * n.interval_seconds) AS disk_bytes,
+        quantile_cont(n.tasks_runnable, 0.5) AS runnable
+    FROM job AS j
+    JOIN judged_jobs USING ({_KEY})
+    JOIN node_steps AS n ON j.archive = n.archive AND j.run = n.run AND j.seq = n.seq
     GROUP BY {_KEY}"""  # noqa: S608
 
 # Workers are the members that lived for most of the job and run the same program as the busiest of them.
 _WORKERS = f"""
-    WITH ticks_ AS ({_TICKS}),
-    jobs AS (SELECT {_KEY}, COUNT(*) AS samples, MIN(seq) AS first_seq, MAX(seq) AS last_seq FROM job GROUP BY {_KEY}),
-    members AS (
-        SELECT j.archive, j.boot, j.pgid, j.start_ticks, t.ticks, p.program,
-            first_value(p.program) OVER (
-                PARTITION BY j.archive, j.boot, j.pgid, j.start_ticks ORDER BY t.ticks DESC
+    WITH spans AS (
+        SELECT {_KEY}, COUNT(*) AS samples, MIN(seq) AS first_seq, MAX(seq) AS last_seq
+        FROM job JOIN judged_jobs USING ({_KEY}) GROUP BY {_KEY}
+    ),
+    members AS ({_MEMBERS}),
+    workers AS (
+        SELECT j.archive, j.boot, j.pgid, j.start_ticks, u.cpu_seconds, u.program,
+            first_value(u.program) OVER (
+                PARTITION BY j.archive, j.boot, j.pgid, j.start_ticks ORDER BY u.cpu_seconds DESC
             ) AS busiest
-        FROM jobs AS j
-        JOIN ticks_ AS t ON j.archive = t.archive AND j.boot = t.boot AND j.pgid = t.pgid
-            AND t.first_seq BETWEEN j.first_seq AND j.last_seq AND t.samples >= j.samples / 2
-        LEFT JOIN latest_process_info AS p
-            ON t.archive = p.archive AND t.boot = p.boot AND t.pid = p.pid AND t.start_ticks = p.start_ticks
+        FROM spans AS j
+        JOIN members AS m ON j.archive = m.archive AND j.boot = m.boot AND j.pgid = m.pgid
+            AND m.first_seq BETWEEN j.first_seq AND j.last_seq
+        JOIN process_usage AS u
+            ON m.archive = u.archive AND m.boot = u.boot AND m.pid = u.pid AND m.start_ticks = u.start_ticks
+        WHERE u.samples >= j.samples / 2
     )
-    SELECT {_KEY}, COUNT(*) AS workers, MAX(ticks) / NULLIF(SUM(ticks), 0) AS top_share
-    FROM members WHERE program IS NOT DISTINCT FROM busiest GROUP BY {_KEY}"""  # noqa: S608
+    SELECT {_KEY}, COUNT(*) AS workers, MAX(cpu_seconds) / NULLIF(SUM(cpu_seconds), 0) AS top_share
+    FROM workers WHERE program IS NOT DISTINCT FROM busiest GROUP BY {_KEY}"""  # noqa: S608

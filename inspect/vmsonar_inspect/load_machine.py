@@ -89,17 +89,18 @@ def _coverage(boots: list[Record]) -> Coverage:
 def load_node_use(asker: Asker) -> dict[str, NodeUse]:
     """How busy each machine was."""
     columns = [use_columns(column, name) for name, column in _USES.items()]
+    columns.append(use_columns("tasks_runnable", "runnable"))
     columns += [f"{weighted_mean(column)} AS {name}" for name, column in _MEANS.items()]
     columns += [f"SUM({_USES[name]} * interval_seconds) AS {name}_sum" for name in _SUMS]
     rows = asker.rows(
         f"SELECT archive, MAX(cpus) AS cpus, MAX(memory_total) AS memory_total, SUM(oom_kills) AS oom_kills, "  # noqa: S608
-        f"{', '.join(columns)} FROM node_rates GROUP BY archive"
+        f"{', '.join(columns)} FROM node_steps GROUP BY archive"
     )
-    runnable, cards = _runnable(asker), asker.by("archive", _CARDS)
+    cards = asker.by("archive", _CARDS) if asker.has("gpu") else {}
     found = {}
     for row in rows:
         name = row["archive"]
-        found[name] = _node_use({**row, **runnable.get(name, {}), **cards.get(name, {})})
+        found[name] = _node_use({**row, **cards.get(name, {})})
     return found
 
 
@@ -112,16 +113,6 @@ _CARDS = f"""
     )
     SELECT archive, {use_columns("util", "gpu_util")}, {use_columns("memory", "gpu_memory")}
     FROM samples_ GROUP BY archive"""  # noqa: S608
-
-
-def _runnable(asker: Asker) -> dict[str, Record]:
-    return asker.by(
-        "archive",
-        """
-        SELECT archive, AVG(tasks_runnable) AS runnable_mean, quantile_cont(tasks_runnable, 0.5) AS runnable_median,
-            quantile_cont(tasks_runnable, 0.95) AS runnable_p95, MAX(tasks_runnable) AS runnable_peak
-        FROM node GROUP BY archive""",
-    )
 
 
 def _node_use(row: Record) -> NodeUse:

@@ -49,11 +49,11 @@ def load_timeline(asker: Asker, archive: str, coverage: Coverage, steps: int) ->
     columns = ", ".join(f"{weighted_mean(column)} AS {name}" for name, column in _COLUMNS.items())
     rows = asker.rows(
         f"SELECT {place(step)} AS place, {columns}, MAX(cpu_busy_cores) AS cores_peak, "  # noqa: S608
-        f"MAX(memory_used) AS memory_peak_bytes FROM node_rates WHERE archive = $archive GROUP BY 1",
+        f"MAX(memory_used) AS memory_peak_bytes FROM node_steps WHERE archive = $archive GROUP BY 1",
         **values,
     )
     gpus = asker.rows(
-        f"SELECT {place(step)} AS place, AVG(gpu_util) AS gpu_util FROM gpu_rates "  # noqa: S608
+        f"SELECT {place(step)} AS place, AVG(gpu_util) AS gpu_util FROM gpu "  # noqa: S608
         "WHERE archive = $archive GROUP BY 1",
         **values,
     )

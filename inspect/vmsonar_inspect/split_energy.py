@@ -43,7 +43,7 @@ _BY_JOB = f"""
         SUM(m.joules * LEAST(1.0, j.cpu_seconds / (n.cpus * n.interval_seconds))) AS joules
     FROM job_rates AS j
     JOIN ({_METERS}) AS m ON j.archive = m.archive AND j.run = m.run AND j.seq = m.seq
-    JOIN node_rates AS n ON j.archive = n.archive AND j.run = n.run AND j.seq = n.seq
+    JOIN node_steps AS n ON j.archive = n.archive AND j.run = n.run AND j.seq = n.seq
     GROUP BY ALL"""  # noqa: S608
 
 _BY_CONTAINER = f"""
@@ -51,7 +51,7 @@ _BY_CONTAINER = f"""
         SUM(m.joules * LEAST(1.0, c.cpu_seconds / (n.cpus * n.interval_seconds))) AS joules
     FROM container_rates AS c
     JOIN ({_METERS}) AS m ON c.archive = m.archive AND c.run = m.run AND c.seq = m.seq
-    JOIN node_rates AS n ON c.archive = n.archive AND c.run = n.run AND c.seq = n.seq
+    JOIN node_steps AS n ON c.archive = n.archive AND c.run = n.run AND c.seq = n.seq
     GROUP BY ALL"""  # noqa: S608
 
 _GPUS = "SELECT archive, gpu_uuid, SUM(joules) AS joules FROM gpu_rates GROUP BY ALL HAVING SUM(joules) IS NOT NULL"
@@ -82,7 +82,8 @@ def split_energy(
     containers: list[ContainerUse],
 ) -> dict[str, Split]:
     """The energy of every archive that has samples."""
-    totals = {row["archive"]: row["joules"] for row in asker.rows(_TOTALS) if row["joules"] is not None}
+    metered = asker.rows(_TOTALS) if asker.has("energy") else []
+    totals = {row["archive"]: row["joules"] for row in metered if row["joules"] is not None}
     splits = {}
     for machine in machines:
         name = machine.archive
@@ -94,7 +95,8 @@ def split_energy(
             splits[name] = _estimate(machine, coverages[name], uses[name], mine, boxes)
     if totals:
         _measure(asker, splits)
-    _add_gpus(asker, splits)
+    if asker.has("gpu"):
+        _add_gpus(asker, splits)
     return splits
 
 

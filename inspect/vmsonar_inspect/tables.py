@@ -141,7 +141,8 @@ def _define(connection: Any, scratch: Path) -> dict[str, set[str]]:
 
     for table in BASES:
         schema = schema_of(SERIES_DAY if table in SUMMARIES else table)
-        pq.write_table(schema.empty_table(), _empty(scratch, table))
+        # An empty table would do as well, but making one imports pandas where that is installed.
+        pq.ParquetWriter(_empty(scratch, table), schema).close()
         connection.execute(_definition(table, [], scratch, Window()))
     needs: dict[str, set[str]] = {table: {table} for table in BASES}
     for name, summary in HISTOGRAMS.items():
