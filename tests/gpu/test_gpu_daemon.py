@@ -1,11 +1,11 @@
 """The daemon with a GPU: pynvml finds the library by its name, a hang delays nobody, `gpu: none` touches nothing."""
 
 import os
-import time
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from vmsonar_archive.reader import open_archive
 from vmsonar_archive.records import Sample
 
 from tests.daemon.running import NODE, daemon, samples, stop, wait_for
@@ -82,14 +82,38 @@ def test_gpu_none_never_touches_the_gpu(stub: Stub, environment: dict[str, str],
 def test_the_sysinfo_of_a_daemon_has_the_cards(
     stub: Stub, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    from vmsonar_archive.reader import open_archive
-
     archive = tmp_path / "archive"
     stub.play(DRIVER + gpu(0))
-    options = ("--interval=200ms", config(tmp_path))
+    options = ("--interval=1s", config(tmp_path))
+
+    def cards() -> list[tuple[str, str | None]]:
+        with open_archive(archive) as opened:
+            infos = list(opened.sysinfos())
+        return [(card.gpu_uuid, card.model) for info in infos for card in info.cards or []]
+
     with daemon(archive, *options, entries=(NODE, GPU), env=environment) as process:
-        time.sleep(0.3)
+        # at once, or as soon as a slow driver has been opened
+        wait_for(cards)
         stop(process)
-    with open_archive(archive) as opened:
-        (info, *_) = opened.sysinfos()
-    assert [(card.gpu_uuid, card.model) for card in info.cards or []] == [(uuid(0), "NVIDIA A100-SXM4-40GB")]
+    assert cards() == [(uuid(0), "NVIDIA A100-SXM4-40GB")]
+
+
+def test_a_driver_that_is_installed_later_gives_a_new_sysinfo(
+    stub: Stub, environment: dict[str, str], tmp_path: Path
+) -> None:
+    archive = tmp_path / "archive"
+    stub.play(DRIVER + gpu(0))
+    options = ("--interval=500ms", config(tmp_path))
+    state = tmp_path / "sys/module/nvidia/initstate"
+    state.unlink()
+
+    def told() -> list[list[str] | None]:
+        with open_archive(archive) as opened:
+            infos = list(opened.sysinfos())
+        return [None if info.cards is None else [card.gpu_uuid for card in info.cards] for info in infos]
+
+    with daemon(archive, *options, entries=(NODE, GPU), env=environment) as process:
+        wait_for(lambda: told() == [[]])
+        state.write_text("live\n")
+        wait_for(lambda: told()[-1] == [uuid(0)])
+        stop(process)

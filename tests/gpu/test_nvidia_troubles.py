@@ -262,7 +262,7 @@ def test_a_call_that_hangs_for_30_s(machine: Machine, stub: Stub) -> None:
     begin = time.monotonic()
     for seconds in range(20, 120, 10):
         assert plain(collector.collect(tick(seconds))) == unreadable
-    assert time.monotonic() - begin < 0.2
+    assert time.monotonic() - begin < 1.0
     assert threading.active_count() == threads
     stub.play(DRIVER + gpu(0) + gpu(1))
     _wait_until(lambda: "error" not in plain(collector.collect(tick(130)))["gpu"][0])
