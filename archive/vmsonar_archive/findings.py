@@ -39,6 +39,7 @@ class Code(StrEnum):
     BAD_SIGNATURE = "bad_signature"
     UNTRUSTED_SIGNER = "untrusted_signer"
     UNCHECKED_SIGNATURE = "unchecked_signature"
+    UNCONFIRMED = "unconfirmed"
 
 
 _NOTES = {

@@ -1,6 +1,6 @@
-"""Signs one digest: `python -m vmsonar_archive.signer KEY` holds the key, and sees nothing of what is bundled.
+"""Signs digests: `python -m vmsonar_archive.signer KEY` holds the key, and sees nothing of what is bundled.
 
-It says the public key, then reads the 64 bytes of a SHA-512 digest and answers with the signature file.
+It says the public key, then answers each SHA-512 digest (64 bytes) with a signature file.
 """
 
 import subprocess
@@ -17,7 +17,7 @@ _KEY_SIZE = 32
 
 
 class SigningProcess:
-    """A process that has the key; start it while the key can be read, use it once, end it."""
+    """A process that has the key; start it while the key can be read."""
 
     def __init__(self, key: Path) -> None:
         self._process = subprocess.Popen(
@@ -74,10 +74,11 @@ def main(arguments: list[str]) -> int:
     public = key.public_key().public_bytes_raw()
     sys.stdout.buffer.write(public)
     sys.stdout.buffer.flush()
-    digest = sys.stdin.buffer.read(DIGEST_SIZE)
-    if len(digest) == DIGEST_SIZE:
+    # More than once only when an upload has to be repeated.
+    while len(digest := sys.stdin.buffer.read(DIGEST_SIZE)) == DIGEST_SIZE:
         made = Signature(public, NAMESPACE, key.sign(sshsig.to_be_signed(digest)))
         sys.stdout.buffer.write(sshsig.encode(made))
+        sys.stdout.buffer.flush()
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from vmsonar_archive.bundle.make import Bundled, Options, bundle_to_descriptor, bundle_to_file
+from vmsonar_archive.bundle.send import bundle_to_url, read_url
 from vmsonar_archive.errors import Exit, UsageError
 
 from vmsonar.commands.output import print_json, progress_bar
@@ -20,7 +21,12 @@ def command(
     ] = None,
     output: Annotated[
         str,
-        typer.Option("--output", "-o", help="A new file, a folder, or - for standard output.", metavar="OUT"),
+        typer.Option(
+            "--output",
+            "-o",
+            help="A file, a folder, -, https://… (signed for PUT), s3://bucket/key, @FILE that holds a URL.",
+            metavar="OUT",
+        ),
     ] = ".",
     sign: Annotated[
         Path | None,
@@ -38,6 +44,8 @@ def command(
         if json or sys.stdout.isatty():
             raise UsageError("-o - sends the bundle itself to standard output: redirect it, without --json")
         bundled = bundle_to_descriptor(source, sys.stdout.fileno(), _progress, options)
+    elif output.startswith(("https:", "http:", "s3:", "@")):
+        bundled = bundle_to_url(source, read_url(output), _progress, options)
     else:
         bundled = bundle_to_file(source, Path(output), _progress, options)
     _tell(bundled, json)

@@ -13,7 +13,7 @@ import msgspec
 from vmsonar_archive import files
 from vmsonar_archive.bundle.output import OutputFile, place_of, refuse_inside
 from vmsonar_archive.bundle.plan import Plan, plan_whole
-from vmsonar_archive.bundle.privileges import OpenOutput, must_drop, run_as
+from vmsonar_archive.bundle.privileges import OpenOutput, must_drop, run_apart
 from vmsonar_archive.bundle.snapshot import take_snapshot
 from vmsonar_archive.bundle.write import Signer, Sink, write_bundle
 from vmsonar_archive.errors import VmsonarError
@@ -33,6 +33,9 @@ class Bundled(msgspec.Struct, kw_only=True):
     bytes: int = 0
     files: int = 0
     head: str = ""
+    #: After an upload: the hash of what went out, and whether the other side said that it has the same.
+    sha256: str | None = None
+    confirmed: bool | None = None
     findings: list[Finding] = []
 
     @property
@@ -56,6 +59,9 @@ class Options:
 
 NO_OPTIONS = Options()
 
+#: Brings a planned bundle to where it goes.
+Deliver = Callable[[Plan, Signer | None, OpenOutput], Bundled]
+
 
 def bundle_to_file(
     archive: Path, output: Path, progress: Progress = no_progress, options: Options = NO_OPTIONS
@@ -70,7 +76,7 @@ def bundle_to_file(
         return made[0].descriptor
 
     try:
-        bundled = _bundle(archive, open_output, progress, options)
+        bundled = run(archive, options, _to_descriptor(progress), open_output)
     except BaseException:
         for file in made:
             file.abandon()
@@ -84,43 +90,52 @@ def bundle_to_descriptor(
     archive: Path, descriptor: int, progress: Progress = no_progress, options: Options = NO_OPTIONS
 ) -> Bundled:
     """Writes a bundle to an open file or pipe, such as standard output."""
-    return _bundle(archive, lambda _name: descriptor, progress, options)
+    return run(archive, options, _to_descriptor(progress), lambda _name: descriptor)
 
 
-def _bundle(archive: Path, open_output: OpenOutput, progress: Progress, options: Options) -> Bundled:
+def _to_descriptor(progress: Progress) -> Deliver:
+    def deliver(plan: Plan, signer: Signer | None, ask: OpenOutput) -> Bundled:
+        descriptor = ask(plan.folder)
+        try:
+            with progress(plan.payload_bytes) as advance:
+                return write_plan(plan, lambda data: files.write_all(descriptor, data), signer, advance)
+        except BrokenPipeError:
+            raise VmsonarError("the reader of the bundle has gone: what it got is not whole") from None
+
+    return deliver
+
+
+def run(
+    archive: Path, options: Options, deliver: Deliver, open_output: OpenOutput, *, apart: bool = False
+) -> Bundled:
+    """Does all that is done with the archive's content, with its owner's rights; apart: in a child in any case."""
     folder = files.open_root(archive)
     # Started now, while the key can be read: later we may have fewer rights.
     key = SigningProcess(options.sign) if options.sign else None
     signer = Signer(key.size, lambda content: key.sign(hashlib.sha512(content).digest())) if key else None
     try:
-        owner = os.fstat(folder)
-        if not must_drop(owner.st_uid):
-            return _write(folder, str(archive), open_output, progress, signer)
+        status = os.fstat(folder)
+        owner = (status.st_uid, status.st_gid) if must_drop(status.st_uid) else None
+        if owner is None and not apart:
+            return _make(folder, str(archive), deliver, signer, open_output)
 
         def work(ask: OpenOutput) -> bytes:
-            return msgspec.json.encode(_write(folder, str(archive), ask, progress, signer))
+            return msgspec.json.encode(_make(folder, str(archive), deliver, signer, ask))
 
-        answer = run_as(owner.st_uid, owner.st_gid, work, open_output)
-        return msgspec.json.decode(answer, type=Bundled)
+        return msgspec.json.decode(run_apart(owner, work, open_output), type=Bundled)
     finally:
         os.close(folder)
         if key is not None:
             key.close()
 
 
-def _write(
-    folder: int, name: str, open_output: OpenOutput, progress: Progress, signer: Signer | None
+def _make(
+    folder: int, name: str, deliver: Deliver, signer: Signer | None, open_output: OpenOutput
 ) -> Bundled:
-    """All that is done with the archive's content."""
     _hold_many_files()
     snapshot = take_snapshot(folder, name)
     try:
-        plan = plan_whole(snapshot)
-        descriptor = open_output(plan.folder)
-        with progress(plan.payload_bytes) as advance:
-            return write_plan(plan, lambda data: files.write_all(descriptor, data), signer, advance)
-    except BrokenPipeError:
-        raise VmsonarError("the reader of the bundle has gone: what it got is not whole") from None
+        return deliver(plan_whole(snapshot), signer, open_output)
     finally:
         snapshot.close()
 

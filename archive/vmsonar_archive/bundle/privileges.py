@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NoReturn
 
 import msgspec
 
@@ -41,15 +42,17 @@ def must_drop(owner: int) -> bool:
     return os.geteuid() == 0 and owner != 0
 
 
-def run_as(user: int, group: int, work: Callable[[OpenOutput], bytes], open_output: OpenOutput) -> bytes:
-    """Runs the work in a child without our rights; returns what it returned."""
+def run_apart(
+    owner: tuple[int, int] | None, work: Callable[[OpenOutput], bytes], open_output: OpenOutput
+) -> bytes:
+    """Runs the work in a child with only the owner's rights, or ours; returns what it returned."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (ours, theirs):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * 1024 * 1024)
     child = os.fork()
     if child == 0:
         ours.close()
-        _be_child(user, group, work, theirs)
+        _be_child(owner, work, theirs)
     theirs.close()
     try:
         return _serve(ours, open_output)
@@ -89,25 +92,35 @@ def _receive(ours: socket.socket) -> bytes:
     return b"".join(parts)
 
 
-def _be_child(user: int, group: int, work: Callable[[OpenOutput], bytes], theirs: socket.socket) -> None:
+def _be_child(
+    owner: tuple[int, int] | None, work: Callable[[OpenOutput], bytes], theirs: socket.socket
+) -> None:
     """Gives up every right, works, answers, and ends without running anything of the parent's."""
-    code = 1
-    with suppress(BrokenPipeError):
-        try:
-            os.setgroups([])
-            os.setresgid(group, group, group)
-            os.setresuid(user, user, user)
-            _send(theirs, _Message(result=work(lambda name: _ask(theirs, name))))
-            code = 0
-        except VmsonarError as error:
-            _send(theirs, _Message(error=str(error), exit_code=error.exit_code))
-        except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            _send(theirs, _Message(error=f"{where}{error.strerror or error}"))
-        except BaseException as error:
-            # A child must never return into the parent's code.
-            _send(theirs, _Message(error=f"bundling failed: {error!r}"))
-    os._exit(code)
+    try:
+        if owner is not None:
+            _become(*owner)
+        _leave(theirs, _Message(result=work(lambda name: _ask(theirs, name))))
+    except VmsonarError as error:
+        _leave(theirs, _Message(error=str(error), exit_code=error.exit_code))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _leave(theirs, _Message(error=f"{where}{error.strerror or error}"))
+    except BaseException as error:
+        # A child must never return into the parent's code.
+        _leave(theirs, _Message(error=f"bundling failed: {error!r}"))
+
+
+def _leave(theirs: socket.socket, message: _Message) -> NoReturn:
+    """Ends at once: whatever an error still holds, such as an unfinished upload, is not tidied up."""
+    with suppress(OSError):
+        _send(theirs, message)
+    os._exit(0)
+
+
+def _become(user: int, group: int) -> None:
+    os.setgroups([])
+    os.setresgid(group, group, group)
+    os.setresuid(user, user, user)
 
 
 def _ask(theirs: socket.socket, name: str) -> int:

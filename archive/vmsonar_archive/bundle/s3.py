@@ -1,0 +1,112 @@
+"""Sends a bundle to s3://bucket/key by pyarrow, with the credentials that the environment or the machine's role gives.
+
+The caller runs this in a process that ends by os._exit: a stream that is closed after an error, or collected, would
+publish what it has so far as if it were whole.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from vmsonar_archive.bundle.upload import Digests, Sent
+from vmsonar_archive.bundle.write import Sink
+from vmsonar_archive.errors import UsageError, VmsonarError, missing_extra
+
+_CHUNK = 1024 * 1024
+
+
+class UploadFailed(VmsonarError):
+    """Keeps the unfinished stream alive, so that nothing closes it."""
+
+    def __init__(self, message: str, unfinished: object) -> None:
+        super().__init__(message)
+        self.unfinished = unfinished
+
+
+def object_path(url: str, name: str) -> str:
+    """bucket/key; a key that ends in a slash is a folder and gets the bundle's own name."""
+    parts = urlsplit(url)
+    key = parts.path.lstrip("/")
+    if not parts.netloc or "@" in parts.netloc or parts.query or parts.fragment:
+        raise UsageError("an S3 object is given as s3://bucket/key, without anything else")
+    return f"{parts.netloc}/{key}{name}.tar" if not key or key.endswith("/") else f"{parts.netloc}/{key}"
+
+
+def file_system(bucket: str, environment: Mapping[str, str] = os.environ) -> Any:
+    """The S3 service that the environment names."""
+    try:
+        from pyarrow import fs
+    except ImportError:
+        raise missing_extra("s3", "sending to s3://") from None
+    settings: dict[str, Any] = {"connect_timeout": 20, "request_timeout": 60}
+    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+    endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+    if endpoint:
+        parts = urlsplit(endpoint)
+        settings |= {"endpoint_override": parts.netloc, "scheme": parts.scheme or "https"}
+    if region:
+        settings["region"] = region
+    elif not endpoint:
+        try:
+            settings["region"] = fs.resolve_s3_region(bucket)
+        except OSError as error:
+            raise VmsonarError(f"cannot find the bucket {bucket}: {_reason(error)}") from None
+    return fs.S3FileSystem(**settings)
+
+
+def put(url: str, name: str, write: Callable[[Sink], object]) -> Sent:
+    """Sends what `write` produces and compares what lies there afterwards with it."""
+    path = object_path(url, name)
+    service = file_system(path.split("/")[0])
+    _refuse_existing(service, path)
+    digests = _send(service, path, write)
+    stored = _read_back(service, path)
+    if stored is not None and stored != (digests.size, digests.sha256.hexdigest()):
+        raise VmsonarError(
+            f"s3://{path} is not what was sent ({stored[0]} of {digests.size} bytes): "
+            "remove it there, then run the same command again"
+        )
+    return Sent(digests.sha256.hexdigest(), digests.size, confirmed=stored is not None)
+
+
+def _refuse_existing(service: Any, path: str) -> None:
+    try:
+        exists = service.get_file_info(path).is_file
+    except OSError:
+        return  # may write but not look; the comparison afterwards will say so
+    if exists:
+        raise VmsonarError(f"s3://{path} exists: nothing is overwritten, choose another key")
+
+
+def _send(service: Any, path: str, write: Callable[[Sink], object]) -> Digests:
+    stream = None
+    try:
+        stream = service.open_output_stream(path)
+        digests = Digests(stream.write)
+        write(digests.send)
+        stream.close()
+    except BaseException as error:
+        reason = _reason(error) if isinstance(error, OSError) else str(error) or type(error).__name__
+        message = f"cannot send the bundle to s3://{path}: {reason}; nothing is stored: run the command again"
+        raise UploadFailed(message, stream) from None
+    return digests
+
+
+def _read_back(service: Any, path: str) -> tuple[int, str] | None:
+    """Size and SHA-256 of the object; None when we may not read it."""
+    digest, size = hashlib.sha256(), 0
+    try:
+        with service.open_input_stream(path) as stream:
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+    except OSError:
+        return None
+    return size, digest.hexdigest()
+
+
+def _reason(error: OSError) -> str:
+    """The first line of what the service said."""
+    return (error.strerror or str(error) or type(error).__name__).splitlines()[0][:200]

@@ -1,0 +1,245 @@
+"""Uploads to a TLS server and to S3, with everything that can go wrong on the way."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from vmsonar_archive.bundle import upload
+from vmsonar_archive.errors import UsageError
+from vmsonar_archive.verify_path import verify_path
+
+from tests.bundle.tls_server import Store, running
+from tests.parts import requires
+from tests.real.certificates import Authority, make_authority
+from tests.real.s3 import S3Server
+
+SECRET = "canary-secret"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return make_authority(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture(scope="module")
+def certificate(authority: Authority) -> Path:
+    return authority.issue("store")
+
+
+@pytest.fixture
+def store(certificate: Path) -> Iterator[Store]:
+    with running(certificate) as server:
+        yield server
+
+
+@pytest.fixture
+def send(archive: Path, authority: Authority, tmp_path: Path):  # type: ignore[no-untyped-def]
+    """Runs `vmsonar bundle -o URL`; no secret may be in anything it says or leaves behind."""
+
+    def run(
+        url: str, *more: str, environment: dict[str, str] | None = None
+    ) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-c", FAST, "bundle", "--archive", str(archive), "-o", url, *more]
+        settings = {**os.environ, "SSL_CERT_FILE": str(authority.certificate), **(environment or {})}
+        done = subprocess.run(
+            command, env=settings, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert SECRET not in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        assert list(tmp_path.iterdir()) == []
+        return done
+
+    return run
+
+
+# The pauses between attempts are the same ones, a hundred times as fast.
+FAST = (
+    "import sys; from vmsonar_archive.bundle import upload; from vmsonar.cli import main; "
+    "upload.PAUSES = tuple(pause / 100 for pause in upload.PAUSES); main()"
+)
+
+
+def test_presigned_put(store: Store, bundle: Path, send) -> None:  # type: ignore[no-untyped-def]
+    done = send(store.url("x.tar"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip() == f"https://localhost:{store.server_port}/…"
+    assert store.stored == {"/bucket/x.tar": bundle.read_bytes()}
+    command, path, headers = store.requests[0]
+    assert (command, path) == ("PUT", f"/bucket/x.tar?X-Amz-Signature={SECRET}")
+    assert headers["If-None-Match"] == "*"
+    assert len(store.requests) == 1
+
+
+def test_url_from_a_file(store: Store, bundle: Path, send, tmp_path_factory: pytest.TempPathFactory) -> None:  # type: ignore[no-untyped-def]
+    file = tmp_path_factory.mktemp("url") / "url"
+    file.write_text(store.url("x.tar") + "\n")
+    assert send(f"@{file}").returncode == 0
+    assert store.stored["/bucket/x.tar"] == bundle.read_bytes()
+
+
+def test_signed_upload_is_as_long_as_announced(
+    store: Store, send, tmp_path_factory: pytest.TempPathFactory
+) -> None:  # type: ignore[no-untyped-def]
+    folder = tmp_path_factory.mktemp("signed")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "key"], check=True)
+    store.plan = ["503"]
+    assert send(store.url("x.tar"), "--sign", str(folder / "key")).returncode == 0
+    (folder / "x.tar").write_bytes(store.stored["/bucket/x.tar"])
+    assert verify_path(folder / "x.tar").signed_by is not None
+
+
+def test_500_twice_then_200(store: Store, bundle: Path, send) -> None:  # type: ignore[no-untyped-def]
+    store.plan = ["500", "500"]
+    assert send(store.url("x.tar")).returncode == 0
+    assert store.stored == {"/bucket/x.tar": bundle.read_bytes()}
+    assert len(store.requests) == 3
+
+
+def test_cut_connection_is_tried_again(store: Store, bundle: Path, send) -> None:  # type: ignore[no-untyped-def]
+    store.plan = ["cut"]
+    assert send(store.url("x.tar")).returncode == 0
+    assert store.stored == {"/bucket/x.tar": bundle.read_bytes()}
+
+
+def test_always_cut_says_how_to_repeat(store: Store, send) -> None:  # type: ignore[no-untyped-def]
+    store.plan = ["cut"] * 9
+    done = send(store.url("x.tar"))
+    assert done.returncode == 3
+    assert "run the same command again" in done.stderr
+    assert store.stored == {}
+    store.plan = []
+    assert send(store.url("x.tar")).returncode == 0
+
+
+def test_truncated_object_is_noticed(store: Store, send) -> None:  # type: ignore[no-untyped-def]
+    store.plan = ["truncate"]
+    done = send(store.url("x.tar"))
+    assert done.returncode == 3
+    assert "something else than was sent" in done.stderr
+
+
+def test_silent_server_is_not_taken_for_confirmed(store: Store, send) -> None:  # type: ignore[no-untyped-def]
+    store.plan = ["silent"]
+    done = send(store.url("x.tar"), "--json")
+    assert done.returncode == 0
+    assert '"confirmed": false' in done.stdout
+    assert '"code": "unconfirmed"' in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("answer", "word"), [("302", "redirects are not followed"), ("403", "refuses the bundle")]
+)
+def test_redirects_and_refusals(answer: str, word: str, store: Store, send) -> None:  # type: ignore[no-untyped-def]
+    store.plan = [answer]
+    done = send(store.url("x.tar"))
+    assert done.returncode == 3
+    assert word in done.stderr
+    assert len(store.requests) == 1
+
+
+def test_nothing_is_overwritten(store: Store, send) -> None:  # type: ignore[no-untyped-def]
+    store.stored["/bucket/x.tar"] = b"precious"
+    done = send(store.url("x.tar"))
+    assert done.returncode == 3
+    assert "not overwritten" in done.stderr
+    assert store.stored["/bucket/x.tar"] == b"precious"
+
+
+def test_unknown_authority_is_refused(store: Store, send) -> None:  # type: ignore[no-untyped-def]
+    done = send(store.url("x.tar"), environment={"SSL_CERT_FILE": "/dev/null"})
+    assert done.returncode == 3
+    assert "certificate is not trusted" in done.stderr
+    assert store.requests == []
+
+
+@pytest.mark.parametrize(
+    "url", ["http://localhost/x?canary", "https://user:canary@localhost/x", "https:///x", "https://a b/"]
+)
+def test_bad_urls_are_refused_without_showing_them(url: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        upload.check_url(url)
+    assert "canary" not in str(caught.value)
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server, request: pytest.FixtureRequest) -> str:
+    name = re.sub("[^a-z0-9]+", "-", request.node.name)[-40:].strip("-")
+    s3_server.client().create_bucket(Bucket=name)
+    return name
+
+
+@requires("moto")
+def test_s3(s3_server: S3Server, bucket: str, send, request: pytest.FixtureRequest) -> None:  # type: ignore[no-untyped-def]
+    made: Path = request.getfixturevalue("bundle")
+    environment = s3_server.environment()
+    done = send(f"s3://{bucket}/backups/", environment=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip() == f"s3://{bucket}/backups/{made.name}"
+    stored = s3_server.client().get_object(Bucket=bucket, Key=f"backups/{made.name}")["Body"].read()
+    assert stored == made.read_bytes()
+    again = send(f"s3://{bucket}/backups/", environment=environment)
+    assert again.returncode == 3
+    assert "nothing is overwritten" in again.stderr
+
+
+@requires("moto")
+def test_s3_presigned_put(s3_server: S3Server, bucket: str, bundle: Path) -> None:
+    """The URL that boto signs is taken as it is; moto speaks HTTP, so the request is made by hand."""
+    url = s3_server.client().generate_presigned_url("put_object", {"Bucket": bucket, "Key": "x.tar"})
+    import http.client
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc)
+    connection.request("PUT", f"{parts.path}?{parts.query}", bundle.read_bytes(), {"If-None-Match": "*"})
+    answer = connection.getresponse()
+    answer.read()
+    assert answer.status == 200
+    import hashlib
+
+    assert upload._stored_md5(answer.headers) == hashlib.md5(bundle.read_bytes()).hexdigest()
+    connection.close()
+
+
+FAILING = """
+import sys
+from pathlib import Path
+from vmsonar_archive.bundle import s3
+from vmsonar_archive.bundle.privileges import run_apart
+def write(sink):
+    for number in range(15):
+        sink(bytes(2**20))
+    raise OSError(5, "the disk went away")
+def work(ask):
+    s3.put(sys.argv[1], "x", write)
+    return b""
+try:
+    run_apart(None, work, lambda name: 0)
+except Exception as error:
+    print(error)
+"""
+
+
+@requires("moto")
+def test_failed_s3_upload_publishes_nothing(s3_server: S3Server, bucket: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING, f"s3://{bucket}/x.tar"],
+        env={**os.environ, **s3_server.environment()},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "the disk went away; nothing is stored" in done.stdout, done.stderr
+    assert s3_server.client().list_objects_v2(Bucket=bucket)["KeyCount"] == 0
+
+
+@requires("moto")
+def test_s3_without_credentials(s3_server: S3Server, send) -> None:  # type: ignore[no-untyped-def]
+    done = send("s3://no-such-bucket-here/x.tar", environment=s3_server.environment())
+    assert done.returncode == 3
+    assert "cannot send the bundle to s3://no-such-bucket-here/x.tar" in done.stderr
