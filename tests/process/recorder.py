@@ -31,8 +31,14 @@ class Recorder:
         self.samples: list[Sample] = []
         self.ticks: list[Tick] = []
 
-    def sample(self, fresh: bool | None = None) -> Sample:
+    def collect(self) -> None:
+        """Has the collector work without keeping what it says."""
         boottime = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        self.collector.collect(Tick(datetime.now(UTC), boottime, BOOT, fresh=False))
+
+    def sample(self, fresh: bool | None = None, later: int = 0) -> Sample:
+        """Takes a sample; the collector believes that so many seconds have passed."""
+        boottime = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + later * 10**9
         tick = Tick(datetime.now(UTC), boottime, BOOT, not self.samples if fresh is None else fresh)
         rows = self.collector.collect(tick)
         sample = as_sample(tick, rows, len(self.samples) + 1)

@@ -117,6 +117,7 @@ class ProcessCollector(Collector):
         return ended
 
     def _welcome(self, process: Process, tick: Tick) -> None:
+        process.started = self._wall(tick, process.start)
         earlier = self._remembered.pop((process.pid, process.start), None)
         if earlier is not None:
             take_over(process, earlier)
@@ -167,7 +168,7 @@ class ProcessCollector(Collector):
         process.identity = identity
         process.kept = self._filter.keeps(identity)
         series_id = self._ids.process(tick.boot, process.pid, process.start)
-        process.info = encode_info(process, identity, series_id, self._wall(tick, process.start))
+        process.info = encode_info(process, identity, series_id)
         if process.kept:
             self._new_infos.append(process.info)
 
@@ -236,7 +237,7 @@ class ProcessCollector(Collector):
             if job.is_dirty:
                 self._pss.refresh(job, tick.boottime)
         rows.extend("job", [job.encode() for job in jobs])
-        rows.extend("job_info", [job.info for job in jobs] if tick.fresh else self._new_job_infos)
+        rows.extend("job_info", [job.info for job in jobs if job.info] if tick.fresh else self._new_job_infos)
         rows.extend("event", [job.encode_end() for job in self.jobs.take_ended()])
         self._new_infos, self._new_job_infos = [], []
         if first:

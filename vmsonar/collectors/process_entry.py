@@ -1,5 +1,6 @@
 """What is remembered of one live process between two samples."""
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from vmsonar.collectors.base import ProcessFacts
@@ -61,6 +62,7 @@ class Process:
         "session",
         "shared",
         "start",
+        "started",
         "stat_fd",
         "stat_used",
         "statm_fd",
@@ -86,6 +88,8 @@ class Process:
         self.comm = b""
         self.fields: list[bytes] = []
         self.start = -1
+        #: The same as wall time, found out once: the clock may be set later.
+        self.started: datetime | None = None
         self.ppid = self.known_ppid = self.pgid = self.session = self.terminal = self.flags = 0
         self.threads = self.minor = self.resident = 0
         self.shared: int | None = None

@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import dataclass
-from datetime import datetime
 
 from vmsonar_archive.lines import encode_row
 from vmsonar_archive.records import ProcessInfoRow
@@ -84,14 +83,14 @@ class Identities:
         return None if unknown else False
 
 
-def encode_info(process: Process, identity: Identity, series_id: str, started: datetime) -> bytes:
+def encode_info(process: Process, identity: Identity, series_id: str) -> bytes:
     """The info row."""
     return encode_row(
         ProcessInfoRow(
             series_id=series_id,
             pid=process.pid,
             start_ticks=process.start,
-            started=started,
+            started=process.started,
             session_id=identity.session,
             terminal=identity.terminal,
             program=identity.program,

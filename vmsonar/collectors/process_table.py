@@ -1,6 +1,6 @@
 """The live processes: who is new, who is gone, who ran since the last sample."""
 
-from collections import deque
+from collections import OrderedDict, deque
 
 from vmsonar.collectors.process_activity import Activity
 from vmsonar.collectors.process_entry import Process
@@ -25,7 +25,7 @@ class ProcessTable:
         self._reader = ProcessReader(files, page)
         self._with_kernel_threads = kernel_threads
         self._kernel: deque[str] = deque()
-        self._queue: deque[Process] = deque()
+        self._queue: OrderedDict[Process, None] = OrderedDict()
         self._known: set[str] = set()
         self._checked = 0
         self._lost: set[str] = set()
@@ -40,6 +40,8 @@ class ProcessTable:
         if self._is_unchanged(now):
             return set(), []
         names = set(self.files.names())
+        if "1" not in names:
+            self._list_due = 0  # who is hidden may appear at any time
         if names == self._known and not self._lost:
             return set(), []
         gone = (self._known - names) | self._lost
@@ -47,6 +49,8 @@ class ProcessTable:
         self._known -= gone
         self._lost.clear()
         new = [process for name in names - self._known if (process := self._first_look(name))]
+        if not names <= self._known:
+            self._list_due = 0  # who could not be read yet may be at any time
         return vanished, new
 
     def _is_unchanged(self, now: int) -> bool:
@@ -68,7 +72,7 @@ class ProcessTable:
     def turns(self, now: int) -> list[Process]:
         """Whose turn it is to be read although it may have slept: each about once a minute."""
         share = _share(len(self._queue), now, self._checked)
-        return [process for _ in range(share) if (process := self._next_turn()) is not None]
+        return [self._next_turn() for _ in range(share)]
 
     def look(self, process: Process, ran: bool = True) -> Outcome:
         """Reads a process anew."""
@@ -152,20 +156,19 @@ class ProcessTable:
         self._known.add(process.name)
         self.by_pid[process.pid] = process
         self._activity.add(process)
-        self._queue.append(process)
+        self._queue[process] = None
         process.known_ppid = process.ppid
         self.children.setdefault(process.ppid, set()).add(process)
 
     def _drop(self, name: str) -> Process:
         process = self.by_name.pop(name)
         self._activity.remove(process)
+        del self._queue[process]
         return process
 
-    def _next_turn(self) -> Process | None:
-        process = self._queue.popleft()
-        if self.by_name.get(process.name) is not process:
-            return None
-        self._queue.append(process)
+    def _next_turn(self) -> Process:
+        process = next(iter(self._queue))
+        self._queue.move_to_end(process)
         return process
 
     def _reparent(self, process: Process) -> None:
