@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 RUNNABLE := $(VENV)/.runnable
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test check format bench chaos wheel docs clean
+.PHONY: help venv run test check format bench chaos wheel wheelhouse docs clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,11 @@ wheel: venv ## Build the wheel, install it alone into an empty environment and r
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	build/wheel/bin/python -m pip install --quiet --disable-pip-version-check dist/vmsonar-*.whl
 	VMSONAR_WHEEL=build/wheel $(BIN)/python -m pytest -q tests/wheel
+
+wheelhouse: venv ## Build an offline installation: wheels with their hashes, in wheelhouse/
+	rm -rf wheelhouse
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --wheel-dir wheelhouse '.[sign]'
+	$(BIN)/python cloud-init/pin.py wheelhouse
 
 docs: venv ## Generate docs/format.md, the JSON Schema and docs/configuration.md
 	$(BIN)/python -m vmsonar_archive.reference docs

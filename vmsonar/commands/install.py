@@ -1,0 +1,42 @@
+"""`vmsonar install`: makes it a service of this machine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from vmsonar_archive.errors import Exit
+
+from vmsonar.commands.output import print_json
+from vmsonar.lifecycle.install import Choice, Installer
+
+
+def command(
+    start: Annotated[bool, typer.Option("--start/--no-start", help="Start the units now.")] = True,
+    one_shot: Annotated[
+        bool, typer.Option("--one-shot", help="A sample a minute by a timer instead of a daemon.")
+    ] = False,
+    process_io: Annotated[
+        bool, typer.Option("--process-io", help="Show the I/O of every process (two capabilities).")
+    ] = False,
+    save: Annotated[bool, typer.Option("--save", help="Make a bundle at shutdown.")] = False,
+    forward: Annotated[
+        bool, typer.Option("--forward", help="Send records on as the configuration says.")
+    ] = False,
+    root: Annotated[
+        Path, typer.Option(help="Install into this tree, an image for example.", metavar="DIR")
+    ] = Path("/"),
+    json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> int:
+    """Installs units, user and folders, and starts them; safe to run again. Needs root.
+
+    Example: /opt/vmsonar/bin/vmsonar install --save
+    """
+    installer = Installer(root)
+    choice = Choice(one_shot=one_shot, process_io=process_io, save=save)
+    written = installer.install(choice, start=start)
+    enabled = installer.enabled(choice)
+    if json:
+        print_json({"written": written, "enabled": enabled})
+    else:
+        print(f"{len(written)} files written; enabled: {', '.join(enabled)}")
+    return Exit.OK

@@ -1,0 +1,29 @@
+"""`vmsonar uninstall`: takes the service away again."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from vmsonar_archive.errors import Exit
+
+from vmsonar.commands.output import print_json
+from vmsonar.lifecycle.install import Installer
+
+
+def command(
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Also delete the archive and the configuration.")
+    ] = False,
+    root: Annotated[Path, typer.Option(help="The tree to clean.", metavar="DIR")] = Path("/"),
+    json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> int:
+    """Stops and removes the units; the archive stays unless --purge. Then remove /opt/vmsonar.
+
+    Example: vmsonar uninstall && rm -r /opt/vmsonar
+    """
+    removed = Installer(root).uninstall(purge=purge)
+    if json:
+        print_json({"removed": removed})
+    else:
+        print("\n".join(removed) or "nothing was installed")
+    return Exit.OK

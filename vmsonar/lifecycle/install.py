@@ -1,0 +1,138 @@
+"""Makes vmsonar a service of this machine, or takes it away: sysusers.d(5), tmpfiles.d(5), systemd.unit(5)."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vmsonar_archive.errors import VmsonarError
+
+from vmsonar.lifecycle.shipped import shipped
+
+_UNITS = Path("etc/systemd/system")
+_RECORDER_DROP_INS = _UNITS / "vmsonar.service.d"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What of vmsonar is to run here."""
+
+    #: Keep running a daemon, or take a sample a minute by a timer.
+    one_shot: bool = False
+    #: Grant the two capabilities that show every process's I/O.
+    process_io: bool = False
+    #: Bundle at shutdown.
+    save: bool = False
+
+
+class Installer:
+    """Writes files below a root and tells systemd; doing it twice does nothing more."""
+
+    def __init__(self, root: Path, run: Callable[[list[str]], None] | None = None) -> None:
+        self._root = root
+        self._run = run or _run
+        self._live = root == Path("/")
+
+    def install(self, choice: Choice, *, start: bool) -> list[str]:
+        """Installs what was chosen and what applies here; returns the paths that were written."""
+        written = [self._copy(source, target) for source, target in self._files(choice)]
+        if self._live:
+            self._run(["systemd-sysusers", "/etc/sysusers.d/vmsonar.conf"])
+            self._run(["systemd-tmpfiles", "--create", "/etc/tmpfiles.d/vmsonar.conf"])
+            self._run(["systemctl", "daemon-reload"])
+            for unit in self.enabled(choice):
+                self._run(["systemctl", "enable", unit])
+                if start:
+                    # Without --no-block this would wait, in cloud-init's final stage, for what waits for that stage.
+                    self._run(["systemctl", "--no-block", "restart", unit])
+        return written
+
+    def uninstall(self, *, purge: bool) -> list[str]:
+        """Stops and removes what install wrote; the archive and the configuration go only when purged."""
+        if self._live:
+            units = sorted(path.name for path in (self._root / _UNITS).glob("vmsonar*") if path.is_file())
+            if units:
+                self._run(["systemctl", "disable", "--now", *units])
+        removed = [path for path in self._installed() if path.exists()]
+        if purge:
+            removed += [
+                self._root / name for name in ("var/lib/vmsonar", "var/lib/vmsonar-bundles", "etc/vmsonar")
+            ]
+        for path in removed:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        if self._live:
+            self._run(["systemctl", "daemon-reload"])
+        return [str(path) for path in removed]
+
+    def enabled(self, choice: Choice) -> list[str]:
+        """The units that are to start with the machine."""
+        units = ["vmsonar-sample.timer" if choice.one_shot else "vmsonar.service"]
+        if self.has_docker and not choice.one_shot:
+            units.append("vmsonar-containers.service")
+        if choice.save:
+            units.append("vmsonar-bundle.service")
+        return units
+
+    @property
+    def has_docker(self) -> bool:
+        """Whether the group of the engine's socket exists; a unit that names it fails to start where it does not."""
+        try:
+            groups = (self._root / "etc/group").read_text()
+        except OSError:
+            return False
+        return any(line.startswith("docker:") for line in groups.splitlines())
+
+    @property
+    def has_nvidia(self) -> bool:
+        return (self._root / "proc/driver/nvidia/version").exists()
+
+    def _files(self, choice: Choice) -> Iterator[tuple[Path, Path]]:
+        yield shipped("sysusers.conf"), Path("etc/sysusers.d/vmsonar.conf")
+        yield shipped("tmpfiles.conf"), Path("etc/tmpfiles.d/vmsonar.conf")
+        for unit in sorted(shipped("units").glob("vmsonar*")):
+            if unit.name != "vmsonar-containers.service" or self.has_docker:
+                yield unit, _UNITS / unit.name
+        if choice.process_io:
+            yield shipped("units/drop-ins/vmsonar-io.conf"), _RECORDER_DROP_INS / "vmsonar-io.conf"
+        if self.has_nvidia:
+            yield shipped("units/drop-ins/vmsonar-nvidia.conf"), _RECORDER_DROP_INS / "vmsonar-nvidia.conf"
+
+    def _copy(self, source: Path, target: Path) -> str:
+        place = self._root / target
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            temporary = place.with_name(f".{place.name}.tmp")
+            temporary.write_bytes(source.read_bytes())
+            temporary.chmod(0o644)
+            temporary.replace(place)
+        except PermissionError:
+            raise VmsonarError(f"cannot write {place}: run vmsonar install as root") from None
+        return str(place)
+
+    def _installed(self) -> Iterator[Path]:
+        yield self._root / "etc/sysusers.d/vmsonar.conf"
+        yield self._root / "etc/tmpfiles.d/vmsonar.conf"
+        yield from sorted((self._root / _UNITS).glob("vmsonar*"))
+
+
+def _run(command: list[str]) -> None:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=120, env=_environment()
+        )
+    except FileNotFoundError:
+        raise VmsonarError(f"{command[0]} is not here: vmsonar install needs systemd") from None
+    except subprocess.TimeoutExpired:
+        raise VmsonarError(f"{' '.join(command)} did not answer for two minutes") from None
+    if done.returncode:
+        reason = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise VmsonarError(f"{' '.join(command)} failed: {' '.join(reason)}")
+
+
+def _environment() -> dict[str, str]:
+    return {"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), "SYSTEMD_PAGER": "cat"}

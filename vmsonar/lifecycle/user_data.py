@@ -1,0 +1,70 @@
+"""User-data for cloud-init: one part that installs, configures and starts vmsonar (cc_write_files, cc_runcmd)."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from vmsonar_archive.errors import UsageError
+
+from vmsonar.config_file import parse_config
+from vmsonar.lifecycle.shipped import shipped
+
+_SETUP = "/usr/local/sbin/vmsonar-setup"
+#: What cloud-init itself does not check: a misspelt top-level key is silently ignored.
+KNOWN_KEYS = {"write_files", "runcmd", "merge_how"}
+#: Lists are added to those of other parts, never put in their place.
+_MERGE = "list(append)+dict(recurse_array)+str()"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What differs from site to site."""
+
+    package: str = "vmsonar"
+    #: A folder on the image that holds the wheels, for machines that reach no package index.
+    wheels: str | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    #: Options of `vmsonar install`.
+    options: tuple[str, ...] = ()
+
+
+def user_data(site: Site) -> str:
+    """The part as text; refuses a configuration that the daemon would refuse."""
+    content = yaml.safe_dump(site.config, sort_keys=False) if site.config else "# every key is optional\n"
+    parse_config(content, "the configuration")
+    document = {
+        "merge_how": _MERGE,
+        "write_files": [
+            {"path": "/etc/vmsonar/config.yaml", "permissions": "0644", "content": content},
+            {"path": _SETUP, "permissions": "0755", "content": shipped("setup.sh").read_text()},
+        ],
+        "runcmd": [_command(site)],
+    }
+    check(document)
+    return "#cloud-config\n" + yaml.dump(document, Dumper=_Readable, sort_keys=False, width=110)
+
+
+def _command(site: Site) -> list[str]:
+    """A list, so that no shell looks at it; cloud-init reports a command that fails and goes on."""
+    settings = [f"VMSONAR_PACKAGE={site.package}"]
+    if site.wheels is not None:
+        settings = [f"VMSONAR_WHEELS={site.wheels}"]
+    return ["env", *settings, _SETUP, *site.options]
+
+
+def check(document: dict[str, Any]) -> None:
+    """Refuses keys that cloud-init would silently ignore."""
+    unknown = set(document) - KNOWN_KEYS
+    if unknown:
+        raise UsageError(f"user-data: unknown key {', '.join(sorted(unknown))}")
+
+
+class _Readable(yaml.SafeDumper):
+    """Writes texts of several lines as blocks, as a person would."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Readable.add_representer(str, _represent_text)
