@@ -115,7 +115,8 @@ class Daemon:
             self._log.warning("the disk was too slow to seal; the next start will do it")
         self._watchdog.close()
         self._notifier.close()
-        self._log.info(f"stopped after {self._session.recorder.samples} samples")
+        lost = self._session.writer.samples_lost
+        self._log.info(f"stopped after {self._session.recorder.samples} samples, {lost} of them lost")
         return Exit.OK
 
     def _describe(self) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 from vmsonar_archive.budget import Budget
+from vmsonar_archive.errors import VmsonarError
 from vmsonar_archive.identity import NodeIdentity
 from vmsonar_archive.writer import ArchiveWriter
 
@@ -57,6 +58,14 @@ def budget_of(config: Config) -> Budget:
     )
 
 
+def _open(root: Path, config: Config, node: NodeIdentity, around: Surroundings) -> ArchiveWriter:
+    try:
+        return ArchiveWriter.open(root, node, budget_of(config), now=around.clock.now)
+    except OSError as error:
+        said = f"cannot record into {root}: {error.strerror or error}"
+        raise VmsonarError(f"{said}; choose another folder with --archive") from None
+
+
 @dataclass(slots=True)
 class Session:
     """An archive that is being written, by collectors that are set up for it."""
@@ -73,8 +82,7 @@ class Session:
     def begin(cls, config: Config, options: Options, node: NodeIdentity, around: Surroundings) -> "Session":
         """Opens the archive and makes the collectors."""
         root = archive_to_write(options.archive, config.archive)
-        writer = ArchiveWriter.open(root, node, budget_of(config), now=around.clock.now)
-        return cls.on(writer, config, node, around)
+        return cls.on(_open(root, config, node, around), config, node, around)
 
     @classmethod
     def on(cls, writer: ArchiveWriter, config: Config, node: NodeIdentity, around: Surroundings) -> "Session":

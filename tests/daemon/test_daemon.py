@@ -196,7 +196,8 @@ def test_an_archive_that_cannot_be_made():
     line = [sys.executable, "-m", "vmsonar.daemon", "--archive=/proc/nowhere"]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 3
-    assert done.stderr.startswith("vmsonar: /proc/nowhere: ")
+    assert done.stderr.startswith("vmsonar: cannot record into /proc/nowhere: ")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become somebody else")

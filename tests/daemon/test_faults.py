@@ -3,7 +3,7 @@
 import os
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -28,9 +28,9 @@ def small_disk(folder, size):
 def fill(folder):
     """Leaves no room; returns the file that takes it."""
     ballast = folder / "ballast"
-    with ballast.open("wb") as file:
-        status = os.statvfs(folder)
-        file.write(b"x" * (status.f_bavail * status.f_frsize))
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(b"x" * 65536):
+            pass
     return ballast
 
 
