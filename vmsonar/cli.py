@@ -40,6 +40,11 @@ COMMANDS: tuple[Entry, ...] = (
     Entry(
         "inspect", "vmsonar.commands.inspect", "What happened on a machine, and what size would have done."
     ),
+    Entry("sql", "vmsonar.commands.sql", "Answer an SQL query over archives, bundles and lakes."),
+    Entry(
+        "export", "vmsonar.commands.export", "Write other tools' layouts: a Parquet lake, CSV, Sonar's tree."
+    ),
+    Entry("derive", "vmsonar.commands.derive", "Make the Parquet tables of finished days."),
 )
 
 

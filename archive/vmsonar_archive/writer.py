@@ -19,6 +19,7 @@ import msgspec
 
 from vmsonar_archive import budget as budgets
 from vmsonar_archive import files, identity, layout
+from vmsonar_archive.adopt import adopt_tables
 from vmsonar_archive.budget import Budget
 from vmsonar_archive.errors import VmsonarError
 from vmsonar_archive.failures import Losses
@@ -38,6 +39,8 @@ from vmsonar_archive.upkeep import Rewriting, Upkeep
 _CLOSE_SECONDS = 1.5
 # How often sealing is tried again after the disk failed, in calls of maintain().
 _RETRY_EVERY = 10
+# How often new tables are looked for: they are made once a day.
+_ADOPT_EVERY = 60
 
 
 def _utc_now() -> datetime:
@@ -73,6 +76,7 @@ class ArchiveWriter:
         self._journal = Journal(root, fault)
         self._repair = Repair(root, self._journal, now, fault)
         self._repair.run()
+        adopt_tables(root, self._journal, now())
         self._upkeep = Upkeep(root, self._journal, budget, now, fault)
         self._next_seq = self._journal.ledger.last_seq + 1
         self._live: dict[str, SegmentWriter] = {}
@@ -153,6 +157,8 @@ class ArchiveWriter:
             self._keeper.submit(self._seal_leftovers)
         if self._live_bytes() + self._sealed_bytes > self._limit and self._keeper.idle:
             self._keeper.submit(self._keep_budget)
+        if self._ticks % _ADOPT_EVERY == 0 and self._keeper.idle:
+            self._keeper.submit(lambda: adopt_tables(self.root, self._journal, self._now()))
         self._tend_child()
 
     def tidy(self) -> None:

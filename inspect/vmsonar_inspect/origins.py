@@ -14,6 +14,12 @@ class Origin:
 
     path: Path
     is_lake: bool = False
+    #: The address, where it is not a path.
+    url: str | None = None
+
+    @property
+    def place(self) -> str:
+        return self.url or str(self.path)
 
     def fingerprint(self, inside: str = "") -> str:
         """Changes whenever the file behind it does."""
@@ -22,10 +28,18 @@ class Origin:
         return f"{target.resolve()}:{inside}:{status.st_size}:{status.st_mtime_ns}"
 
 
-def find_origins(paths: Sequence[Path | str]) -> list[Origin]:
-    """Everything that is meant; a folder that is none of them stands for what lies in it."""
+def find_origins(paths: Sequence[Path | str], fetched: Path | None = None) -> list[Origin]:
+    """Everything that is meant; a folder that is none of them stands for what lies in it.
+
+    Bundles in an object store are copied into the folder `fetched` first.
+    """
     origins: dict[Path, Origin] = {}
-    for path in map(Path, paths):
+    for given in paths:
+        if str(given).startswith("s3://"):
+            for origin in _in_store(str(given), fetched):
+                origins.setdefault(origin.path, origin)
+            continue
+        path = Path(given)
         if not path.exists():
             raise VmsonarError(
                 f"{path} does not exist: give an archive's folder, a bundle, a folder of them, or a lake"
@@ -33,6 +47,25 @@ def find_origins(paths: Sequence[Path | str]) -> list[Origin]:
         for origin in _at(path):
             origins.setdefault(origin.path.resolve(), origin)
     return list(origins.values())
+
+
+def _in_store(url: str, fetched: Path | None) -> Iterator[Origin]:
+    from vmsonar_inspect.remote import download, list_files, open_store
+
+    store, prefix = open_store(url)
+    names = [""] if url.endswith(".tar") else list_files(store, prefix)
+    if any(name.startswith("kind=") for name in names):
+        yield Origin(Path(prefix), is_lake=True, url=url)
+        return
+    bundles = [name for name in names if not name or name.endswith(".tar")]
+    if not bundles or fetched is None:
+        raise VmsonarError(f"{url} holds no bundle and no lake")
+    for name in bundles:
+        whole = f"{prefix}/{name}".rstrip("/")
+        target = fetched / whole.replace("/", "_")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        download(store, whole, target)
+        yield Origin(target)
 
 
 def _at(path: Path) -> Iterator[Origin]:

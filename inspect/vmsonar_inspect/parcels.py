@@ -9,10 +9,10 @@ from pathlib import Path
 
 from vmsonar_archive.findings import Code, Finding
 from vmsonar_archive.layout import SAMPLE
-from vmsonar_archive.parquet.again import summarize_again
+from vmsonar_archive.parquet.again import rewrite, summarize_again
 from vmsonar_archive.parquet.derive import Derivation
 from vmsonar_archive.parquet.footer import Footer, Source, read_footer
-from vmsonar_archive.parquet.schema import SAMPLES, SERIES_DAY, SYSINFO
+from vmsonar_archive.parquet.schema import SAMPLES, SERIES_DAY, SYSINFO, TABLES
 from vmsonar_archive.parquet.stamps import Span
 from vmsonar_archive.reader import Segment, open_archive
 from vmsonar_archive.records import Stamp
@@ -83,6 +83,10 @@ class StoredUnit(Unit):
         infos = read_footer(self._local(SYSINFO)).spans if SYSINFO in self._stored else []
         return [*self.footer.spans, *infos]
 
+    def load_spans(self) -> None:
+        """Reads the footers now; raises when they are not ours."""
+        _ = self.spans
+
     def _summary(self, name: str) -> Path:
         if self.accepts is None and SERIES_DAY in self._stored:
             return self._local(SERIES_DAY)
@@ -92,6 +96,12 @@ class StoredUnit(Unit):
             files = self.files(needed_for(name))
             summarize_again(SUMMARIES[name], files, target, accepts, self._ticks())
         return target
+
+    def rewritten(self, folder: Path) -> dict[str, Path]:
+        """The tables anew, with only the records that are wanted."""
+        accepts = self.accepts or (lambda _: True)
+        files = self.files([table for table in TABLES if table in self._stored])
+        return rewrite(files, folder, accepts, self._ticks())
 
     def _ticks(self) -> float:
         import pyarrow.parquet as pq
@@ -150,6 +160,17 @@ class JsonUnit(Unit):
                 SUMMARIES[name], files, self.scratch / f"{name}.parquet", window, self.ticks_per_second
             )
 
+    def derive_all(self, folder: Path) -> dict[str, Path]:
+        """Every table and the summary of all, as an archive keeps them."""
+        derivation = Derivation(
+            self.archive, self.day, folder, TABLES, self.ticks_per_second, accepts=self.accepts, durable=False
+        )
+        self._read(derivation)
+        return derivation.finish(self._sources()).files
+
+    def _sources(self) -> list[Source]:
+        return [Source(path=segment.path, sha256=segment.sha256) for _, segment in self.parts]
+
     def _find(self, table: str) -> Path | None:
         windowed = table in SUMMARIES and self.window is not None
         for folder in (self.scratch,) if windowed else (self.kept, self.scratch):
@@ -174,8 +195,7 @@ class JsonUnit(Unit):
             self.archive, self.day, work, tables, self.ticks_per_second, accepts=self.accepts, durable=False
         )
         damaged = self._read(derivation)
-        sources = [Source(path=segment.path, sha256=segment.sha256) for _, segment in self.parts]
-        result = derivation.finish(sources, summaries)
+        result = derivation.finish(self._sources(), summaries)
         if result.bad:
             self._note([Finding.of(Code.BAD_RECORD, self.parts[0][1].path, f"{result.bad} rows or records")])
         target = self.kept if self.kept is not None and not (damaged or result.bad) else self.scratch

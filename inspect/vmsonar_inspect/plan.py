@@ -19,6 +19,7 @@ from vmsonar_archive.reader import Archive, Segment, open_archive
 from vmsonar_archive.records import Stamp
 
 from vmsonar_inspect.cache import Cache
+from vmsonar_inspect.export.target import Target, target_at
 from vmsonar_inspect.lakes import lake_units
 from vmsonar_inspect.origins import Origin
 from vmsonar_inspect.parcels import JsonUnit, Stored, StoredUnit, Unit
@@ -83,13 +84,19 @@ class Planner:
         """Takes in what an origin holds; what cannot be opened is a finding."""
         try:
             if origin.is_lake:
-                units = lake_units(origin.path, self._window.touches, self._folder)
-                self._stored += [unit for unit in units if self._readable(unit, origin)]
+                self.look_at_lake(target_at(origin.place))
                 return
             with open_archive(origin.path) as archive:
                 self._look_inside(origin, archive)
         except (VmsonarError, OSError) as error:
             self.findings.append(Finding.of(Code.CORRUPT, str(origin.path), str(error)))
+
+    def look_at_lake(self, lake: Target) -> list[StoredUnit]:
+        """Takes in what a lake holds; returns its units."""
+        units = list(lake_units(lake, self._window.touches, self._folder))
+        held = [unit for unit in units if self._readable(unit, f"lake {unit.archive}")]
+        self._stored += held
+        return held
 
     def _look_inside(self, origin: Origin, archive: Archive) -> None:
         name = archive.identity.archive
@@ -120,16 +127,17 @@ class Planner:
             if SAMPLES in stored and self._window.touches(date.fromisoformat(day)):
                 name = archive.identity.archive
                 unit = StoredUnit(name, day, stored, partial(self._folder, name, day, [origin.fingerprint()]))
-                if self._readable(unit, origin):
+                if self._readable(unit, str(origin.path)):
                     self._taken.setdefault(name, set()).update(_hashes(unit.footer))
                     yield unit
 
-    def _readable(self, unit: StoredUnit, origin: Origin) -> bool:
+    def _readable(self, unit: StoredUnit, where: str) -> bool:
         """Damaged tables are passed over: the records may still be in their segments."""
         try:
-            return bool(unit.spans) or True
+            unit.load_spans()
+            return True
         except VmsonarError as error:
-            self.findings.append(Finding.of(Code.CORRUPT, f"{origin.path} {unit.day}", str(error)))
+            self.findings.append(Finding.of(Code.CORRUPT, f"{where} {unit.day}", str(error)))
             return False
 
     def _folder(self, archive: str, day: str, parts: list[str]) -> Path:
@@ -137,11 +145,11 @@ class Planner:
             return self._cache.folder(archive, day, parts)
         return Cache(self._scratch).folder(archive, day, parts)
 
-    def plan(self) -> Plan:
-        """Settles which unit answers for which records."""
+    def plan(self, first: Collection[int] = ()) -> Plan:
+        """Settles which unit answers for which records; those in `first`, by their ids, before all others."""
         plan = Plan(findings=self.findings)
         covered: dict[str, SpanSet] = {}
-        for unit in sorted(self._stored, key=lambda unit: -size(unit.spans)):
+        for unit in sorted(self._stored, key=lambda unit: (id(unit) not in first, -size(unit.spans))):
             known = covered.setdefault(unit.archive, SpanSet())
             common = known.common(unit.spans)
             if size(common) == size(unit.spans) and common:

@@ -6,8 +6,9 @@ import tempfile
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from vmsonar_archive.errors import UsageError
 from vmsonar_archive.findings import Finding
 from vmsonar_archive.parquet.schema import SAMPLES, SERIES_DAY, TABLES, arrow, schema_of
 from vmsonar_archive.parquet.stamps import Span
@@ -18,6 +19,9 @@ from vmsonar_inspect.origins import find_origins
 from vmsonar_inspect.parcels import SUMMARIES
 from vmsonar_inspect.plan import Piece, Plan, Planner, Window
 from vmsonar_inspect.views import HISTOGRAMS, VIEWS, view
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: What the views are made of.
 BASES: tuple[str, ...] = (*TABLES, *SUMMARIES)
@@ -40,6 +44,7 @@ class Tables:
         self._scratch = scratch
         self._window = window
         self._ready: set[str] = set()
+        self._folders = {scratch}
         self._connection = connect(scratch)
         self._needs = _define(self._connection, scratch)
 
@@ -85,11 +90,24 @@ class Tables:
         self.require(self.bases_of(query))
         return self._connection.executemany(query, rows)
 
-    def lock(self) -> None:
-        """From now on queries can read nothing but these tables, and change nothing."""
-        folders = {path.parent for piece in self._plan.pieces for path in piece.unit.files(BASES).values()}
-        self.require(BASES)
-        lock_down(self._connection, sorted(folders | {self._scratch}))
+    def locked_sql(self, query: str, *, batches: bool = False) -> Any:
+        """Runs a query that was not written by us: it reads these tables, and can do nothing else. No other follows.
+
+        With `batches` what is returned hands out Arrow, and only a SELECT is allowed.
+        """
+        self.require(self.bases_of(query))
+        lock_down(self._connection, sorted(self._folders))
+        if not batches:
+            return self._connection.execute(query)
+        relation = self._connection.sql(query)
+        if relation is None:
+            raise UsageError("the query has no answer to write: begin it with SELECT")
+        return relation
+
+    def arrow(self, query: str) -> "pa.Table":
+        """The answer to a query as an Arrow table."""
+        self.require(self.bases_of(query))
+        return self._connection.sql(query).to_arrow_table()
 
     def bases_of(self, query: str) -> set[str]:
         """The tables that a query may read, directly or through views: those whose names occur in it."""
@@ -101,6 +119,7 @@ class Tables:
         if not missing:
             return
         files = [(piece, piece.unit.files(missing)) for piece in self._plan.pieces]
+        self._folders |= {path.parent for _, found in files for path in found.values()}
         for table in missing:
             pieces = [(piece, found[table]) for piece, found in files if table in found]
             self._connection.execute(_definition(table, pieces, self._scratch, self._window))
@@ -121,9 +140,9 @@ def open_tables(
     arrow()
     kept = Cache(default_cache()) if cache is True else Cache(cache) if cache else None
     window = Window(since, until)
-    origins = find_origins(paths)
     scratch = Path(tempfile.mkdtemp(prefix="vmsonar-"))
     try:
+        origins = find_origins(paths, scratch / "fetched")
         planner = Planner(scratch, kept, window)
         for origin in origins:
             planner.look(origin)

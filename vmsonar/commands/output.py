@@ -81,3 +81,11 @@ def print_findings(findings: Sequence[Finding], where: str, lost: bool = False) 
         )
     if len(findings) > _MOST_FINDINGS:
         print(f"and {len(findings) - _MOST_FINDINGS} more in {where}: --json lists them all")
+
+
+def tell_findings(findings: Sequence[Finding]) -> None:
+    """What was found, a line each on standard error, beside an answer on standard output."""
+    for finding in findings[:_MOST_FINDINGS]:
+        print(f"{finding.severity}: {finding.path}: {finding.detail}", file=sys.stderr)
+    if len(findings) > _MOST_FINDINGS:
+        print(f"and {len(findings) - _MOST_FINDINGS} more", file=sys.stderr)

@@ -5,9 +5,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from vmsonar_archive.parquet.chunks import Key
 from vmsonar_archive.parquet.footer import Footer, read_footer
 from vmsonar_archive.parquet.keys import SERIES_KEYS
+from vmsonar_archive.parquet.measures import MEASURES
 from vmsonar_archive.parquet.schema import SERIES_DAY, arrow
 from vmsonar_archive.parquet.series_day import SeriesDay
 from vmsonar_archive.parquet.stamps import Stamps
@@ -45,6 +48,55 @@ def summarize_again(
     file = TableFile(target, told, durable=False)
     file.write(days.table())
     file.finish()
+
+
+def rewrite(
+    files: dict[str, Path], folder: Path, accepts: Callable[[Stamp], bool], ticks_per_second: float
+) -> dict[str, Path]:
+    """Writes tables anew with only the wanted records, and what their series come to."""
+    made = {}
+    for table, path in files.items():
+        made[table] = _filtered(table, path, folder / f"{table}.parquet", accepts)
+    parts = []
+    for table in set(MEASURES) & set(files):
+        part = folder / f"{table}.part"
+        summarize_again(table, made, part, lambda _: True, ticks_per_second)
+        parts.append(_read(part))
+        part.unlink()
+    footer = read_footer(made["samples"])
+    file = TableFile(
+        folder / f"{SERIES_DAY}.parquet", msgspec.structs.replace(footer, table=SERIES_DAY), durable=False
+    )
+    if parts:
+        file.write(arrow().concat_tables(parts))
+    return made | {SERIES_DAY: file.finish()}
+
+
+def _filtered(table: str, path: Path, target: Path, accepts: Callable[[Stamp], bool]) -> Path:
+    import pyarrow.parquet as pq
+
+    source = pq.ParquetFile(path)
+    stamps = Stamps(accepts)
+    wanted: set[tuple[str, str, int]] = set()
+    for group in range(source.num_row_groups):
+        stamped = source.read_row_group(group, columns=["run", "boot", "seq", "time", "boottime"])
+        for row in stamped.to_pylist():
+            key = (row["run"], row["boot"], row["seq"])
+            if key not in wanted and stamps.add(Stamp(**row)) is not None:
+                wanted.add(key)
+    footer = msgspec.structs.replace(read_footer(path), spans=stamps.spans())
+    file = TableFile(target, footer, durable=False)
+    for group in range(source.num_row_groups):
+        rows = source.read_row_group(group)
+        keys = zip(*(rows[name].to_pylist() for name in ("run", "boot", "seq")), strict=True)
+        file.write(rows.filter(arrow().array([key in wanted for key in keys])))
+    return file.finish()
+
+
+def _read(path: Path) -> "pa.Table":
+    import pyarrow.parquet as pq
+
+    return pq.read_table(path)
 
 
 class _Started:

@@ -26,7 +26,7 @@ class TableFile:
         self._durable = durable
         self._temporary = path.with_name(layout.temporary(path.name))
         self._temporary.unlink(missing_ok=True)
-        self._schema = _stored(schema_of(footer.table)).with_metadata(metadata(footer))
+        self._schema = _stored(schema_of(footer.table))
         descriptor = os.open(
             self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, layout.FILE_MODE
         )
@@ -41,6 +41,7 @@ class TableFile:
             store_schema=False,
             write_page_index=True,
         )
+        self._writer.add_key_value_metadata(metadata(footer))
 
     def write(self, table: "pa.Table") -> None:
         """Adds one row group."""

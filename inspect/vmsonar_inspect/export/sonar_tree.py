@@ -1,0 +1,117 @@
+"""The tree that Sonar's analysers read: YYYY/MM/DD/0+sample-<host>.json, a line per record."""
+
+import heapq
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from vmsonar_archive.dialect.sonar import Sonar, envelope
+from vmsonar_archive.errors import VmsonarError
+from vmsonar_archive.findings import Code, Finding
+from vmsonar_archive.reader import Archive, open_archive
+from vmsonar_archive.records import Sample, SysInfo
+
+from vmsonar_inspect.origins import Origin
+
+Record = TypeVar("Record", Sample, SysInfo)
+
+# Far more days than these are rarely written to in turn; each costs a descriptor.
+_MOST_OPEN = 16
+
+
+class SonarTree:
+    """Writes records as lines below a folder; files take their place when all of them are complete."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._open: dict[Path, BinaryIO] = {}
+        self._made: dict[Path, Path] = {}
+        self.lines = 0
+
+    def write(self, kind: str, host: str, time: datetime, line: bytes) -> None:
+        path = self._folder / f"{time:%Y/%m/%d}" / f"0+{kind}-{_safe(host)}.json"
+        self._file(path).write(line + b"\n")
+        self.lines += 1
+
+    def _file(self, path: Path) -> BinaryIO:
+        if path not in self._open:
+            if len(self._open) >= _MOST_OPEN:
+                self._open.pop(next(iter(self._open))).close()
+            fresh = path not in self._made
+            self._made.setdefault(path, path.with_name(f".{path.name}.tmp"))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._open[path] = self._made[path].open("wb" if fresh else "ab")
+        return self._open[path]
+
+    def finish(self) -> list[Path]:
+        for file in self._open.values():
+            file.close()
+        for path, temporary in self._made.items():
+            temporary.rename(path)
+        return sorted(self._made)
+
+
+def _safe(host: str) -> str:
+    """A host name that is a file name too."""
+    return (
+        "".join(letter if letter.isalnum() or letter in "-._" else "_" for letter in host).lstrip(".") or "_"
+    )
+
+
+def export_sonar(origins: Iterable[Origin], folder: Path, cluster: str) -> tuple[SonarTree, list[Finding]]:
+    """Writes all records of all origins; each once, in order, and no two machines under one name."""
+    tree = SonarTree(folder)
+    findings: list[Finding] = []
+    names: set[str] = set()
+    for group in _by_archive(origins, findings).values():
+        with ExitStack() as stack:
+            archives = [stack.enter_context(open_archive(path)) for path in group]
+            _export_archive(archives, tree, cluster, names)
+            findings += [finding for archive in archives for finding in archive.findings]
+    tree.finish()
+    return tree, findings
+
+
+def _by_archive(origins: Iterable[Origin], findings: list[Finding]) -> dict[str, list[Path]]:
+    groups: dict[str, list[Path]] = {}
+    for origin in origins:
+        try:
+            with open_archive(origin.path) as archive:
+                groups.setdefault(archive.identity.archive, []).append(origin.path)
+        except VmsonarError as error:
+            findings.append(Finding.of(Code.CORRUPT, str(origin.path), str(error)))
+    return groups
+
+
+def _export_archive(archives: list[Archive], tree: SonarTree, cluster: str, names: set[str]) -> None:
+    identity = archives[0].identity
+    sonar = Sonar(cluster, identity.hostname_full or identity.hostname_short or identity.machine_id)
+    renamed: dict[str, str] = {}
+
+    def name_of(node: str) -> str:
+        """The node's own name, unless another machine of this export has it."""
+        if node not in renamed:
+            renamed[node] = f"{node}-{identity.archive[:8]}" if node in names else node
+            names.add(renamed[node])
+        return renamed[node]
+
+    for info in _once(archive.sysinfos() for archive in archives):
+        attributes = sonar.sysinfo(info)
+        attributes["node"] = name_of(attributes["node"])
+        tree.write("sysinfo", attributes["node"], info.time, envelope("sysinfo", attributes))
+    for sample in _once(archive.samples() for archive in archives):
+        attributes = sonar.sample(sample)
+        attributes["node"] = name_of(attributes["node"])
+        tree.write("sample", attributes["node"], sample.time, envelope("sample", attributes))
+
+
+def _once(streams: Iterable[Iterator[Record]]) -> Iterator[Record]:
+    """The records of overlapping archives in order, each once."""
+    seen: set[tuple[str, str, int]] = set()
+    for record in heapq.merge(*streams, key=lambda record: record.seq):
+        key = (record.run, record.boot, record.seq)
+        if key not in seen:
+            seen.add(key)
+            yield record

@@ -1,0 +1,41 @@
+"""`vmsonar derive`: the Parquet tables of finished days, for the unit that runs after midnight."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from vmsonar_archive.errors import Exit
+
+from vmsonar.commands.output import print_json
+from vmsonar.places import archive_to_read
+
+
+def command(
+    archive: Annotated[
+        Path | None, typer.Option(help="The archive.", metavar="DIR", envvar="VMSONAR_ARCHIVE")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON.")] = False,
+) -> int:
+    """Makes the Parquet tables of every finished day that has none; the recorder may go on meanwhile.
+
+    Example: vmsonar derive --archive /var/lib/vmsonar
+    """
+    from vmsonar_archive.parquet.days import derive_due
+    from vmsonar_archive.parquet.schema import arrow
+
+    root = archive_to_read(archive, None)
+    os.nice(19)
+    # One thread: the machine has other work to do.
+    arrow().set_cpu_count(1)
+    made: list[dict[str, Any]] = []
+    for day, derived in derive_due(root):
+        size = sum(path.stat().st_size for path in derived.files.values())
+        made.append(
+            {"day": day.isoformat(), "rows": sum(derived.rows.values()), "bytes": size, "bad": derived.bad}
+        )
+        if not json:
+            print(f"{day}: {made[-1]['rows']} rows, {size} bytes")
+    if json:
+        print_json(made)
+    return Exit.OK

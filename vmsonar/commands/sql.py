@@ -1,0 +1,139 @@
+"""`vmsonar sql`: DuckDB over every kind as a table."""
+
+import sys
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from vmsonar_archive.errors import Exit, UsageError
+from vmsonar_archive.findings import Severity
+
+from vmsonar.commands.output import print_table, tell_findings
+
+if TYPE_CHECKING:
+    from vmsonar_inspect.tables import Tables
+
+
+class Format(StrEnum):
+    """How the answer looks."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+
+
+class Engine(StrEnum):
+    """Who runs the query."""
+
+    duckdb = "duckdb"
+    spark = "spark"
+
+
+def command(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PATH… QUERY", help="Archives, bundles, folders of them, lakes; then the query."
+        ),
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", help="How the answer looks.")] = Format.table,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the answer to a file.", metavar="FILE")
+    ] = None,
+    since: Annotated[str | None, typer.Option("--from", metavar="TIME", help="RFC 3339, inclusive.")] = None,
+    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="RFC 3339, exclusive.")] = None,
+    tables: Annotated[bool, typer.Option("--tables", help="Explain every table and column.")] = False,
+    engine: Annotated[
+        Engine, typer.Option(help="Spark is for lakes that one machine cannot hold.")
+    ] = Engine.duckdb,
+    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+) -> int:
+    """Answers an SQL query over archives, bundles and lakes; every kind is a table, every rollup a view.
+
+    Example: vmsonar sql /var/lib/vmsonar "SELECT command, cores_p95 FROM job_usage ORDER BY cpu_seconds DESC"
+    """
+    form = Format.json if json else form
+    if tables:
+        explain(form)
+        return Exit.OK
+    if not arguments or len(arguments) < 2:
+        raise UsageError('give at least one path and then the query: vmsonar sql PATH… "SELECT …"')
+    *paths, query = arguments
+    if engine is Engine.spark:
+        return _on_spark(paths, query, form, output)
+    from vmsonar_inspect.tables import open_tables
+
+    with open_tables(paths, since=_moment(since), until=_moment(until)) as opened:
+        _answer(_run(opened, query, form), form, output)
+        findings = opened.findings
+    tell_findings(findings)
+    return Exit.NO if any(finding.severity is Severity.ERROR for finding in findings) else Exit.OK
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{text} is not a time: write 2026-11-16T14:00:00Z") from None
+    if moment.tzinfo is None:
+        raise UsageError(f"{text} does not say its zone: write {text}Z")
+    return moment
+
+
+def _run(tables: "Tables", query: str, form: Format) -> Any:
+    import duckdb
+
+    try:
+        return tables.locked_sql(query, batches=form is Format.parquet)
+    except duckdb.Error as error:
+        raise UsageError(str(error)) from None
+
+
+def _on_spark(paths: list[str], query: str, form: Format, output: Path | None) -> int:
+    from vmsonar_inspect.on_spark import SparkTables
+
+    with SparkTables(paths) as tables:
+        _answer(tables.sql(query), form, output)
+    return Exit.OK
+
+
+def _answer(result: Any, form: Format, output: Path | None) -> None:
+    from vmsonar_inspect import answers_sql as answers
+    from vmsonar_inspect.cells import shown
+
+    if form is Format.parquet:
+        if output is None:
+            raise UsageError("--format parquet writes a file: name it with -o")
+        with output.open("wb") as sink:
+            answers.answer_parquet(result, sink)
+    elif form is Format.table and output is None:
+        rows = ([shown(value) for value in row] for row in answers.rows_of(result))
+        print_table(answers.names_of(result), rows)
+    else:
+        write = answers.answer_json if form is Format.json else answers.answer_csv
+        if output is None:
+            write(result, sys.stdout)
+            return
+        with output.open("w", encoding="utf-8", newline="") as text:
+            write(result, text)
+
+
+def explain(form: Format) -> None:
+    """Every table and view with its columns."""
+    from vmsonar_inspect.catalog import catalog
+
+    from vmsonar.commands.output import print_json
+
+    entries = catalog()
+    if form is Format.json:
+        print_json(entries)
+        return
+    for entry in entries:
+        print(f"{entry.name}: {entry.summary}")
+        print_table(("", ""), [(f"  {name}", text) for name, text in entry.columns.items()], header=False)
+        print()
