@@ -28,10 +28,12 @@ class Split:
         return max(0.0, self.total - sum(self.jobs.values()))
 
 
-# A meter of the whole machine says more than those of its packages; packages and memory do not overlap.
+# A meter of the whole machine says more than those of its packages; packages and memory do not overlap, but the
+# other domains of a package (rapl:package-0/core) are parts of it.
 _METERS = """
     SELECT archive, run, seq, SUM(joules) AS joules FROM energy_rates
-    WHERE joules IS NOT NULL AND (energy_source = 'rapl' AND (meter LIKE '%package%' OR meter LIKE '%dram%')
+    WHERE joules IS NOT NULL AND (energy_source = 'rapl'
+        AND (meter LIKE 'rapl:package%' AND meter NOT LIKE '%/%' OR meter LIKE '%dram%')
         AND NOT EXISTS (SELECT 1 FROM energy AS e WHERE e.archive = energy_rates.archive AND e.energy_source = 'ipmi')
         OR energy_source = 'ipmi')
     GROUP BY archive, run, seq"""
