@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from vmsonar.collectors.process_interpreters import script_of
-from vmsonar.collectors.process_mask import masked
 
 #: What one command line may take in an info row.
 LIMIT = 4096
@@ -34,6 +33,9 @@ def program_only(args: list[str]) -> str | None:
 
 def full(args: list[str]) -> str | None:
     """The whole command line, with what looks like a secret masked."""
+    # Its patterns take half a megabyte that only this setting needs.
+    from vmsonar.collectors.process_mask import masked
+
     return _cut(" ".join(masked(args))) if args else None
 
 

@@ -30,9 +30,9 @@ class Process:
         "counted_reaped",
         "data_stack",
         "facts",
-        "fields",
         "flags",
         "folder_fd",
+        "head",
         "identity",
         "index",
         "info",
@@ -69,6 +69,7 @@ class Process:
         "terminal",
         "threads",
         "used",
+        "virtual",
         "weighed",
     )
 
@@ -86,12 +87,11 @@ class Process:
         self.stat_used = b" "
         self.io_text = b""
         self.comm = b""
-        self.fields: list[bytes] = []
         self.start = -1
         #: The same as wall time, found out once: the clock may be set later.
         self.started: datetime | None = None
         self.ppid = self.known_ppid = self.pgid = self.session = self.terminal = self.flags = 0
-        self.threads = self.minor = self.resident = 0
+        self.threads = self.minor = self.virtual = self.resident = 0
         self.shared: int | None = None
         self.data_stack: int | None = None
         self.used: Usage = (0, 0, 0)
@@ -109,6 +109,8 @@ class Process:
         self.pss_at = 0
         #: Threads, resident and shared bytes as they are in the sums of its job.
         self.weighed = (0, 0, 0)
+        #: The row, and the part of it that comes from stat.
+        self.head = b""
         self.row = b""
         self.info = b""
         self.kept = True

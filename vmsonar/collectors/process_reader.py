@@ -2,7 +2,7 @@
 
 from vmsonar.collectors.process_entry import DENIED, Process
 from vmsonar.collectors.process_files import ProcessFiles
-from vmsonar.collectors.process_rows import encode_process
+from vmsonar.collectors.process_rows import encode_head, encode_process
 from vmsonar.collectors.process_stat import (
     CHILD_MAJOR,
     CHILD_SYSTEM,
@@ -50,10 +50,12 @@ class ProcessReader:
             comm, fields = split_stat(text)
             if int(fields[START]) != process.start or fields[PGRP].startswith(b"-"):
                 return GONE
-            before = process.fields
+            size = (int(fields[VIRTUAL]), int(fields[RESIDENT]) * self._page)
+            has_grown = size != (process.virtual, process.resident)
+            process.virtual, process.resident = size
             self._take_fields(process, comm, fields)
             process.stat_used = text[: len(text) - len(fields[-1])]
-            if process.shared is None or before[VIRTUAL : RESIDENT + 1] != fields[VIRTUAL : RESIDENT + 1]:
+            if has_grown or process.shared is None:
                 self._take_statm(process)
         if ran and process.io_fd != DENIED:
             changed = self._read_io(process) or changed
@@ -66,7 +68,7 @@ class ProcessReader:
     def _take_fields(self, process: Process, comm: bytes, f: list[bytes]) -> None:
         if comm != process.comm:
             process.comm = comm
-        process.fields = f
+        process.head = encode_head(process, f)
         process.ppid = int(f[PPID])
         process.pgid = int(f[PGRP])
         process.session = int(f[SESSION])
@@ -74,7 +76,6 @@ class ProcessReader:
         process.flags = int(f[FLAGS])
         process.threads = int(f[THREADS])
         process.minor = int(f[MINOR])
-        process.resident = int(f[RESIDENT]) * self._page
         process.used = (int(f[USER]), int(f[SYSTEM]), int(f[MAJOR]))
         process.reaped = (int(f[CHILD_USER]), int(f[CHILD_SYSTEM]), int(f[CHILD_MAJOR]))
 

@@ -26,10 +26,9 @@ _STAT = (
 _IO = b',"read_bytes":%b,"write_bytes":%b,"cancelled_bytes":%b,"read_chars":%b,"write_chars":%b}'  # fmt: skip
 
 
-def encode_process(process: Process) -> bytes:
-    """The row as the process stands now."""
-    f = process.fields
-    row = _STAT % (
+def encode_head(process: Process, f: list[bytes]) -> bytes:
+    """The part of the row that is made from the fields of stat."""
+    return _STAT % (
         process.pid,
         f[START],
         f[PGRP],
@@ -45,6 +44,11 @@ def encode_process(process: Process) -> bytes:
         f[VIRTUAL],
         process.resident,
     )
+
+
+def encode_process(process: Process) -> bytes:
+    """The row as the process stands now."""
+    row = process.head
     if process.shared is not None:
         row += b',"shared":%d' % process.shared
     if process.data_stack is not None:
