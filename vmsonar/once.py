@@ -20,6 +20,8 @@ from vmsonar.sampler import Sampler
 from vmsonar.session import Options, Session, Surroundings
 from vmsonar.sysinfo import gather
 
+_PATIENCE = 2.0
+
 
 def quiet_surroundings() -> Surroundings:
     """Where nobody watches and only errors are worth a line."""
@@ -27,11 +29,18 @@ def quiet_surroundings() -> Surroundings:
     return Surroundings(clock, Log("error"), Watchdog(Notifier({}), clock, None))
 
 
+def settle(sampler: Sampler) -> None:
+    """Gives collectors that ask others, such as a container engine, the time to be answered."""
+    for collector in sampler.collectors:
+        collector.settle(_PATIENCE)
+
+
 def one_line(config: Config) -> bytes:
     """One sample as a line of JSON."""
     clock, boot = Clock(), boot_id(config.host)
     setup = setup_for(config, clock=clock, machine_id=node_identity(config.host).machine_id)
     sampler = Sampler(make_collectors(setup), config.interval, clock, Log("error"))
+    settle(sampler)
     tick = Tick(time=clock.now(), boottime=clock.boottime_ns(), boot=boot, fresh=True)
     rows = sampler.sample(tick)
     sampler.close()
@@ -44,6 +53,7 @@ def append_one(config: Config, archive: Path) -> int:
     around = quiet_surroundings()
     session = Session.begin(config, Options(archive=archive), node_identity(config.host), around)
     recorder = session.recorder
+    settle(recorder.sampler)
     recorder.record()
     if not described_today(session):
         recorder.describe(gather(config.host, config, recorder.sampler.collectors, around.clock))

@@ -3,10 +3,12 @@
 import os
 import re
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+from vmsonar_archive.reader import open_archive
 
 from tests.containers.recording import Recording
 from tests.parts import DOCKER_SOCKET, requires
@@ -239,3 +241,25 @@ def test_what_ran_before_the_recording_is_named_too(tmp_path, docker_engine, sta
     assert recording.infos[container_id].name.startswith("before-")
     assert recording.events_of(container_id) == []
     recording.close()
+
+
+def test_a_single_sample_waits_for_the_names(tmp_path, start):
+    container_id = start("sleep", "60")
+    recording = Recording(tmp_path, [DOCKER_SOCKET])
+    recording.collector.settle(30)
+    recording.sample()
+    assert recording.infos[container_id].name
+    recording.close()
+
+
+def test_every_process_and_job_says_its_container(tmp_path, start):
+    container_id = start("sh", "-c", "sleep 60; true")
+    archive = tmp_path / "archive"
+    subprocess.run([sys.executable, "-m", "vmsonar", "sample", "--archive", str(archive)], check=True)
+    with open_archive(archive) as opened:
+        (sample,) = opened.samples()
+    pids = {row.pid for row in sample.process_info if row.container_id == container_id}
+    names = {row.program for row in sample.process_info if row.pid in pids}
+    assert names == {"sh", "sleep"}
+    assert [row.program for row in sample.job_info if row.container_id == container_id] == ["sh"]
+    assert [row.name for row in sample.container_info if row.container_id == container_id] != [None]

@@ -87,6 +87,9 @@ class Collector(ABC):
         """Whether `describe` would tell something else than it last did, such as a card whose driver came late."""
         return False
 
+    def settle(self, seconds: float) -> None:  # noqa: B027 - most collectors know at once
+        """Waits at most so long for what answers late: a single sample has no second chance."""
+
     @property
     def companion_pid(self) -> int | None:
         """Its helper process, where it has one: what that costs is counted with us if we started it."""

@@ -11,7 +11,6 @@ from vmsonar.collectors.process_users import Users
 from vmsonar.collectors.setup import Setup
 from vmsonar.collectors.troubles import Trouble, Troubles
 from vmsonar.containers.book import Book
-from vmsonar.containers.doctor import container_capabilities
 from vmsonar.containers.info import event_row, info_row, seen_event
 from vmsonar.containers.link import Companion, Link
 from vmsonar.containers.live import Live, LiveContainers
@@ -74,7 +73,12 @@ class ContainerCollector(Collector):
         engines = self._book.engines()
         return bool(engines) and engines != self._told
 
+    def settle(self, seconds: float) -> None:
+        self._book.keep(self._link.settled(seconds))
+
     def capabilities(self) -> list[Capability]:
+        from vmsonar.containers.doctor import container_capabilities  # the sampler never asks
+
         return container_capabilities(self._setup, self._live.hierarchies)
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ class Book:
         self.changed: set[str] = set()
         #: Whether any engine has ever answered: if so, it is asked for starts and ends, not guessed.
         self.heard = False
+        self._early: list[AnyMessage] = []
         self._gone: set[str] = set()
         self._states: dict[str, EngineState] = {}
 
@@ -32,8 +33,13 @@ class Book:
         for container_id in self._gone:
             self.facts.pop(container_id, None)
         self.events, self.ends, self.changed, self._gone = [], {}, set(), set()
-        for message in messages:
+        for message in (*self._early, *messages):
             self._note(message)
+        self._early.clear()
+
+    def keep(self, messages: list[AnyMessage]) -> None:
+        """Keeps messages that came before the tick that is to take them."""
+        self._early += messages
 
     def engines(self) -> list[Engine]:
         """The engines that answer."""

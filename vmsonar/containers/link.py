@@ -1,6 +1,7 @@
 """The sampler's end of the wire: finds or starts the companion and reads what it tells, never waiting."""
 
 import os
+import select
 import socket
 import struct
 import subprocess
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vmsonar.clock import Clock
-from vmsonar.containers.wire import MAX_LINE, AnyMessage, from_line
+from vmsonar.containers.wire import MAX_LINE, AnyMessage, Snapshot, from_line
 
 #: Where a companion that runs as a unit of its own listens, below /run.
 COMPANION_SOCKET = "vmsonar/engine.sock"
@@ -70,16 +71,16 @@ class Link:
             return []
         return [message for line in self._lines() if (message := from_line(line)) is not None]
 
-    def wait_readable(self, seconds: float) -> None:
-        """For a single sample: gives a companion that was just started the time to tell what it knows."""
-        if self._connection is not None:
-            self._connection.settimeout(seconds)
-            try:
-                self._connection.recv(1, socket.MSG_PEEK)
-            except OSError:
-                pass
-            finally:
-                self._connection.setblocking(False)
+    def settled(self, seconds: float) -> list[AnyMessage]:
+        """What a companion that was just started tells until it has told all, or until so long has passed."""
+        end = self._clock.monotonic_ns() + round(seconds * 1e9)
+        told = self.messages()
+        while self._connection is not None and not any(isinstance(each, Snapshot) for each in told):
+            left = (end - self._clock.monotonic_ns()) / 1e9
+            if left <= 0 or not select.select([self._connection], [], [], left)[0]:
+                break
+            told += self.messages()
+        return told
 
     def close(self) -> None:
         """Ends the companion if it is ours: it leaves when its only listener does."""

@@ -107,6 +107,14 @@ class Hub:
                 elif key.fileobj in self._selector.get_map():
                     handler(mask)
 
+    def close(self) -> None:
+        """Gives back what it holds."""
+        for connection in list(self._listeners):
+            self._drop(connection)
+        self._selector.close()
+        self._wake_read.close()
+        self._wake_write.close()
+
     def _end(self, descriptor: int) -> None:
         self._selector.unregister(descriptor)
         row = self._endings.ended(descriptor)
