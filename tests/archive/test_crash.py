@@ -25,22 +25,34 @@ FAULT_POINTS = [
 ]
 
 
-def run_victim(root: Path, point: str = "none", hits: int = 1, seconds: float = 30.0) -> int:
-    """Lets a writer run until it dies, or kills it after a while; returns the last sample it called durable."""
-    victim = subprocess.Popen(
-        [sys.executable, "-m", "tests.archive.victim", str(root), point, str(hits)],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-    )
-    if point == "none":
-        time.sleep(seconds)
-        victim.kill()
+def start_victim(root: Path, point: str = "none", hits: int = 1) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "tests.archive.victim", str(root), point, str(hits)]
+    return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE)
+
+
+def last_durable(victim: "subprocess.Popen[bytes]", already_read: bytes = b"") -> int:
+    """Waits for a writer's end; returns the last sample it called durable."""
     try:
-        output, _ = victim.communicate(timeout=60)
+        output = already_read + victim.communicate(timeout=60)[0]
     finally:
         victim.kill()
     assert victim.returncode == -9
     return int((output.split(b"\n")[:-1] or [b"0"])[-1])
+
+
+def run_victim(root: Path, point: str, hits: int = 1) -> int:
+    """Lets a writer run until it dies at a fault point."""
+    return last_durable(start_victim(root, point, hits))
+
+
+def run_and_kill(root: Path, seconds: float) -> int:
+    """Kills a writer some time after it wrote its first sample."""
+    victim = start_victim(root)
+    assert victim.stdout is not None
+    first = victim.stdout.readline()
+    time.sleep(seconds)
+    victim.kill()
+    return last_durable(victim, first)
 
 
 def goes_on_after(root: Path, durable: int, *, may_drop: bool = False) -> None:
@@ -63,7 +75,7 @@ def kill_at_random(root: Path, times: int, seed: int) -> None:
     rng = random.Random(seed)
     durable = 0
     for _ in range(times):
-        durable = max(durable, run_victim(root, seconds=0.25 + rng.random() * 0.4))
+        durable = max(durable, run_and_kill(root, seconds=rng.random() * 0.3))
         goes_on_after(root, durable)
     assert durable > times
 
