@@ -87,6 +87,7 @@ def test_a_listener_that_sleeps_is_cut_off_and_may_come_back(hub, unit, monkeypa
     heard(link, 2)
     for number in range(4000):
         hub.put(facts(A, f"{number}-" + "x" * 1000))
+    wait_until(lambda: not hub._queue, 30, "the hub has sent what it could")
     wait_until(lambda: (link.messages(), link.state)[1] == "companion", 30, "the end of the connection")
     wait_until(lambda: (link.messages(), link.state)[1] == "ok", 30, "the way back")
     assert heard(link, 2)[-1] == Snapshot()

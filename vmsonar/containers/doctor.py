@@ -45,7 +45,7 @@ def _names(setup: Setup) -> Capability:
         remedy = "start Docker, or enable podman.socket, or set containers.socket"
         return _missing(item, f"no engine socket: {', '.join(sockets)}", remedy)
     if not any(os.access(path, os.R_OK | os.W_OK) for path in there):
-        remedy = "enable the companion's unit, vmsonar-engine.service: it alone is in the engine's group"
+        remedy = "enable the companion's unit, vmsonar-containers.service: it alone is in the engine's group"
         return _missing(item, f"no permission to use {there[0]}, and no companion runs", remedy)
     if find_spec("docker") is None:
         return _missing(item, "the docker SDK is not installed", "pip install 'vmsonar[docker]'")
