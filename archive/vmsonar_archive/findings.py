@@ -40,6 +40,7 @@ class Code(StrEnum):
     UNTRUSTED_SIGNER = "untrusted_signer"
     UNCHECKED_SIGNATURE = "unchecked_signature"
     UNCONFIRMED = "unconfirmed"
+    UP_TO_DATE = "up_to_date"
 
 
 _NOTES = {
@@ -52,6 +53,7 @@ _NOTES = {
     Code.PARTIAL,
     Code.SIGNED,
     Code.UNCHECKED_SIGNATURE,
+    Code.UP_TO_DATE,
 }
 
 

@@ -19,7 +19,13 @@ from vmsonar_archive.source import Source
 
 # Both hashing and decompression let go of the interpreter: two threads keep two cores busy.
 _THREADS = 2
-_OWN_FILES = {layout.ARCHIVE_FILE, layout.JOURNAL_FILE, layout.LOCK_FILE, layout.NAMESPACE_FILE}
+_OWN_FILES = {
+    layout.ARCHIVE_FILE,
+    layout.JOURNAL_FILE,
+    layout.LOCK_FILE,
+    layout.NAMESPACE_FILE,
+    layout.UPLOADS_FILE,
+}
 
 
 class Depth(StrEnum):

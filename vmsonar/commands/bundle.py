@@ -3,16 +3,22 @@
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from vmsonar_archive.bundle.make import Bundled, Options, bundle_to_descriptor, bundle_to_file
+from vmsonar_archive.bundle.redact import parse_kinds
+from vmsonar_archive.bundle.select import parse_only
 from vmsonar_archive.bundle.send import bundle_to_url, read_url
-from vmsonar_archive.errors import Exit, UsageError
+from vmsonar_archive.errors import Exit, UsageError, VmsonarError
 
 from vmsonar.commands.output import print_json, progress_bar
 from vmsonar.places import archive_to_read
+from vmsonar.quantities import parse_duration
+
+_MAX_KEY = 1024 * 1024
 
 
 def command(
@@ -28,6 +34,24 @@ def command(
             metavar="OUT",
         ),
     ] = ".",
+    since: Annotated[
+        str | None, typer.Option(help="From this time on: 2026-11-16T14:00Z, or 2h ago.", metavar="TIME")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Up to this time, exclusively.", metavar="TIME")] = None,
+    only: Annotated[
+        str | None, typer.Option(help="Only these kinds of rows, such as node,cpu,job.", metavar="KINDS")
+    ] = None,
+    redact: Annotated[
+        str | None,
+        typer.Option(help="Hide user, host, command, path, label, or all.", metavar="WHAT"),
+    ] = None,
+    redact_key: Annotated[
+        Path | None,
+        typer.Option(help="A secret file for the pseudonyms, instead of the archive's own.", metavar="FILE"),
+    ] = None,
+    increment: Annotated[
+        bool, typer.Option("--increment", help="Only what no confirmed upload has taken before.")
+    ] = False,
     sign: Annotated[
         Path | None,
         typer.Option(help="Sign with this ed25519 key, such as the host's SSH key.", metavar="KEY"),
@@ -36,20 +60,57 @@ def command(
 ) -> int:
     """Makes one transportable file of an archive; safe while the recorder runs.
 
-    Example: vmsonar bundle -o /tmp
+    Example: vmsonar bundle -o /tmp --sign /etc/ssh/ssh_host_ed25519_key
     """
-    source = archive_to_read(archive, None)
-    options = Options(sign=sign)
+    if increment and (since or until):
+        raise UsageError("--increment goes by what was taken before: leave out --since and --until")
+    if redact_key is not None and redact is None:
+        raise UsageError("--redact-key is the key for --redact: say what to hide")
+    options = Options(
+        sign=sign,
+        since=_moment(since),
+        until=_moment(until),
+        only=parse_only(only) if only is not None else (),
+        redact=parse_kinds(redact) if redact is not None else frozenset(),
+        redact_key=_read_key(redact_key) if redact_key else None,
+        increment=increment,
+    )
+    bundled = _bundle(archive_to_read(archive, None), output, options, json)
+    _tell(bundled, json)
+    return Exit.OK if bundled.ok else Exit.NO
+
+
+def _bundle(source: Path, output: str, options: Options, json: bool) -> Bundled:
     if output == "-":
         if json or sys.stdout.isatty():
             raise UsageError("-o - sends the bundle itself to standard output: redirect it, without --json")
-        bundled = bundle_to_descriptor(source, sys.stdout.fileno(), _progress, options)
-    elif output.startswith(("https:", "http:", "s3:", "@")):
-        bundled = bundle_to_url(source, read_url(output), _progress, options)
-    else:
-        bundled = bundle_to_file(source, Path(output), _progress, options)
-    _tell(bundled, json)
-    return Exit.OK if bundled.ok else Exit.NO
+        return bundle_to_descriptor(source, sys.stdout.fileno(), _progress, options)
+    if output.startswith(("https:", "http:", "s3:", "@")):
+        return bundle_to_url(source, read_url(output), _progress, options)
+    return bundle_to_file(source, Path(output), _progress, options)
+
+
+def _moment(text: str | None) -> datetime | None:
+    """A time in UTC unless it says otherwise, or a duration that has passed since."""
+    if text is None:
+        return None
+    try:
+        return datetime.now(UTC) - timedelta(seconds=parse_duration(text.removesuffix("ago").strip()))
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is not a time such as 2026-11-16T14:00Z or 2h") from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _read_key(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAX_KEY)
+    except OSError as error:
+        raise VmsonarError(f"cannot read the key {path}: {error.strerror}") from None
 
 
 def _progress(total: int) -> AbstractContextManager[Callable[[int], None]]:
@@ -61,9 +122,7 @@ def _tell(bundled: Bundled, json: bool) -> None:
         print_json(bundled)
         return
     for finding in bundled.findings:
-        print(
-            f"{finding.severity.value}: {finding.code.value}: {finding.path}: {finding.detail}",
-            file=sys.stderr,
-        )
+        where = f"{finding.path}: " if finding.path else ""
+        print(f"{finding.severity.value}: {finding.code.value}: {where}{finding.detail}", file=sys.stderr)
     if bundled.output:
         print(bundled.output)

@@ -6,19 +6,24 @@ import resource
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
-from vmsonar_archive import files
+from vmsonar_archive import files, layout
+from vmsonar_archive.bundle.increment import acknowledge, read_acknowledged, taken_up_to
 from vmsonar_archive.bundle.output import OutputFile, place_of, refuse_inside
 from vmsonar_archive.bundle.plan import Plan, plan_whole
 from vmsonar_archive.bundle.privileges import OpenOutput, must_drop, run_apart
-from vmsonar_archive.bundle.snapshot import take_snapshot
+from vmsonar_archive.bundle.redact import Redactor, key_from_namespace
+from vmsonar_archive.bundle.select import Selection, plan_selected
+from vmsonar_archive.bundle.snapshot import Snapshot, take_snapshot
 from vmsonar_archive.bundle.write import Signer, Sink, write_bundle
-from vmsonar_archive.errors import VmsonarError
-from vmsonar_archive.findings import Finding, Severity
+from vmsonar_archive.errors import UsageError, VmsonarError
+from vmsonar_archive.findings import Code, Finding, Severity
 from vmsonar_archive.signer import SigningProcess
+from vmsonar_archive.units import Sensitivity
 
 #: Given the number of bytes to come, something that is told how many have gone.
 Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
@@ -55,6 +60,15 @@ class Options:
 
     #: An ed25519 key that signs the bundle.
     sign: Path | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    #: Kinds of rows to keep; empty for all.
+    only: tuple[str, ...] = ()
+    #: What to replace by pseudonyms, and under which key; None for the archive's own.
+    redact: frozenset[Sensitivity] = frozenset()
+    redact_key: bytes | None = None
+    #: Leave out what a confirmed upload has taken before.
+    increment: bool = False
 
 
 NO_OPTIONS = Options()
@@ -81,8 +95,9 @@ def bundle_to_file(
         for file in made:
             file.abandon()
         raise
-    made[0].commit()
-    bundled.output = str(made[0].path)
+    for file in made:
+        file.commit()
+        bundled.output = str(file.path)
     return bundled
 
 
@@ -117,10 +132,10 @@ def run(
         status = os.fstat(folder)
         owner = (status.st_uid, status.st_gid) if must_drop(status.st_uid) else None
         if owner is None and not apart:
-            return _make(folder, str(archive), deliver, signer, open_output)
+            return _make(folder, str(archive), options, deliver, signer, open_output)
 
         def work(ask: OpenOutput) -> bytes:
-            return msgspec.json.encode(_make(folder, str(archive), deliver, signer, ask))
+            return msgspec.json.encode(_make(folder, str(archive), options, deliver, signer, ask))
 
         return msgspec.json.decode(run_apart(owner, work, open_output), type=Bundled)
     finally:
@@ -130,14 +145,48 @@ def run(
 
 
 def _make(
-    folder: int, name: str, deliver: Deliver, signer: Signer | None, open_output: OpenOutput
+    folder: int,
+    name: str,
+    options: Options,
+    deliver: Deliver,
+    signer: Signer | None,
+    open_output: OpenOutput,
 ) -> Bundled:
     _hold_many_files()
     snapshot = take_snapshot(folder, name)
     try:
-        return deliver(plan_whole(snapshot), signer, open_output)
+        selection = _selection(folder, snapshot, options)
+        plan = plan_whole(snapshot) if selection.is_whole else plan_selected(snapshot, selection)
+        if selection.after_seq is not None and not plan.has_samples:
+            detail = f"no sample since record {selection.after_seq}: there is nothing to bundle"
+            note = Finding.of(Code.UP_TO_DATE, "", detail)
+            return Bundled(name=plan.folder, head=plan.record.head, findings=[*plan.findings, note])
+        bundled = deliver(plan, signer, open_output)
+        if options.increment and bundled.confirmed and bundled.sha256:
+            acknowledge(folder, snapshot, bundled.name, bundled.sha256)
+        return bundled
     finally:
         snapshot.close()
+
+
+def _selection(folder: int, snapshot: Snapshot, options: Options) -> Selection:
+    """What is asked for, with what only the archive knows."""
+    owner = os.fstat(folder).st_uid
+    after = taken_up_to(snapshot, read_acknowledged(folder, owner)) if options.increment else None
+    redactor = None
+    if options.redact:
+        redactor = Redactor(options.redact_key or _own_key(folder, snapshot, owner), options.redact)
+    return Selection(options.since, options.until, after, options.only, redactor)
+
+
+def _own_key(folder: int, snapshot: Snapshot, owner: int) -> bytes:
+    try:
+        with files.open_beneath(folder, layout.NAMESPACE_FILE, owner) as file:
+            return key_from_namespace(os.read(file.fileno(), 4096))
+    except OSError:
+        raise UsageError(
+            f"{snapshot.name} has no secret of its own to make pseudonyms with: give a --redact-key"
+        ) from None
 
 
 def write_plan(plan: Plan, sink: Sink, signer: Signer | None, advance: Callable[[int], None]) -> Bundled:

@@ -10,7 +10,9 @@ from vmsonar_archive.bundle import names, tar
 from vmsonar_archive.bundle.record import BUNDLE_FORMAT, LIVE, BundledFile, BundleRecord
 from vmsonar_archive.bundle.snapshot import Held, Snapshot, chunks_of
 from vmsonar_archive.findings import Code, Finding
+from vmsonar_archive.identity import ArchiveIdentity
 from vmsonar_archive.journal import Entry
+from vmsonar_archive.layout import SegmentName
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +40,23 @@ class Plan:
     def payload_bytes(self) -> int:
         return sum(item.size for item in self.items)
 
+    @property
+    def has_samples(self) -> bool:
+        names = (SegmentName.parse(item.path) for item in self.items)
+        return any(name.kind == layout.SAMPLE for name in names if name)
+
 
 def plan_whole(snapshot: Snapshot) -> Plan:
     """Everything the archive holds: sealed files as they are, live ones up to their last whole record."""
-    items = [_fixed(layout.ARCHIVE_FILE, snapshot.archive_json)]
-    items.append(_fixed(layout.JOURNAL_FILE, snapshot.journal))
+    items = [fixed_item(layout.ARCHIVE_FILE, snapshot.archive_json)]
+    items.append(fixed_item(layout.JOURNAL_FILE, snapshot.journal))
     described: list[BundledFile] = []
     findings = list(snapshot.findings)
     for path, held in sorted(snapshot.held.items()):
         if held.size > tar.MAX_SIZE:
             findings.append(Finding.of(Code.REFUSED, path, "is too large for a bundle"))
         elif held.entry is not None:
-            items.append(_sealed(held, held.entry))
+            items.append(sealed_item(held, held.entry))
             if held.size != held.entry.bytes:
                 detail = f"has {held.size} bytes, the journal says {held.entry.bytes}"
                 findings.append(Finding.of(Code.CORRUPT, path, detail))
@@ -65,11 +72,11 @@ def plan_whole(snapshot: Snapshot) -> Plan:
         last=last,
         files=described,
     )
-    return Plan(bag_folder(snapshot, first, last), record, items, findings)
+    return Plan(bag_folder(snapshot.identity, first, last), record, items, findings)
 
 
-def bag_folder(snapshot: Snapshot, first: datetime | None, last: datetime | None) -> str:
-    identity = snapshot.identity
+def bag_folder(identity: ArchiveIdentity, first: datetime | None, last: datetime | None) -> str:
+    """The bag's own name."""
     node = identity.hostname_short or identity.instance_id or identity.machine_id
     begin = first or identity.created
     return names.bag_name(node, identity.archive, begin, last or begin)
@@ -82,11 +89,13 @@ def span_of(snapshot: Snapshot, described: list[BundledFile]) -> tuple[datetime 
     return first, max((one.last for one in known if one.last), default=None)
 
 
-def _fixed(path: str, content: bytes) -> Item:
+def fixed_item(path: str, content: bytes) -> Item:
+    """A small file that is in memory."""
     return Item(path, len(content), lambda: iter((content,)))
 
 
-def _sealed(held: Held, entry: Entry) -> Item:
+def sealed_item(held: Held, entry: Entry) -> Item:
+    """A file as it lies in the archive."""
     return Item(held.path, held.size, held.chunks, entry.sha256)
 
 

@@ -146,7 +146,7 @@ def _hold_sealed(folder: int, snapshot: Snapshot, entry: Entry, pending: bool, o
             snapshot.find(Code.MISSING, entry.path, "the journal lists it, but it is not there")
         return
     held.entry = entry
-    if pending and _sha256(held) != entry.sha256:
+    if pending and sha256_of(held) != entry.sha256:
         # The version that the journal speaks of is about to take its place; this one goes.
         raise _Moved
 
@@ -192,7 +192,8 @@ def _hold(folder: int, snapshot: Snapshot, path: str, owner: int) -> Held | None
     return held
 
 
-def _sha256(held: Held) -> str:
+def sha256_of(held: Held) -> str:
+    """The hash of its content."""
     digest = hashlib.sha256()
     for chunk in held.chunks():
         digest.update(chunk)

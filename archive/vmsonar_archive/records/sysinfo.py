@@ -75,8 +75,8 @@ class Capability(Row, kw_only=True):
     collector: Annotated[Choice, about("name of the collector")]
     item: Annotated[Text, about("what could be collected")]
     available: Annotated[Flag, about("it is collected")]
-    reason: Annotated[Text | None, about("why not")] = None
-    remedy: Annotated[Text | None, about("what would change that")] = None
+    reason: Annotated[Text | None, about("why not", Sensitivity.LABEL)] = None
+    remedy: Annotated[Text | None, about("what would change that", Sensitivity.LABEL)] = None
 
 
 class SysInfo(Stamp, kw_only=True):

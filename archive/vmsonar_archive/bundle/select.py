@@ -1,0 +1,289 @@
+"""A bundle of a part of an archive: a span of time, some kinds, what is new, or with names hidden."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+
+import msgspec
+
+from vmsonar_archive import layout
+from vmsonar_archive.bundle import plan as plans
+from vmsonar_archive.bundle.derive import Change, DerivedSegment
+from vmsonar_archive.bundle.held_stream import held_stream
+from vmsonar_archive.bundle.plan import Item, Plan
+from vmsonar_archive.bundle.record import BUNDLE_FORMAT, CUT, LIVE, REDACT, SELECT, BundledFile, BundleRecord
+from vmsonar_archive.bundle.redact import Redactor
+from vmsonar_archive.bundle.snapshot import Held, Snapshot, sha256_of
+from vmsonar_archive.errors import UsageError
+from vmsonar_archive.findings import Code, Finding, Severity
+from vmsonar_archive.frames import read_frames
+from vmsonar_archive.journal import SEAL, Entry, Ledger
+from vmsonar_archive.layout import SAMPLE, SYSINFO, SegmentName
+from vmsonar_archive.records import KINDS, Stamp
+from vmsonar_archive.rewrite import stamped
+
+_INFO = {
+    "process": ("process_info",),
+    "gpu_process": ("process_info",),
+    "job": ("job_info",),
+    "container": ("container_info",),
+}
+# Derived segments up to this are kept from measuring to writing; larger ones are made twice.
+_KEPT_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is asked for."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    after_seq: int | None = None
+    only: tuple[str, ...] = ()
+    redactor: Redactor | None = None
+
+    def keeps(self, stamp: Stamp) -> bool:
+        """Whether a record is asked for."""
+        if self.after_seq is not None and stamp.seq <= self.after_seq:
+            return False
+        late = self.since is None or stamp.time >= self.since
+        return late and (self.until is None or stamp.time < self.until)
+
+    @property
+    def is_whole(self) -> bool:
+        return self == Selection()
+
+    @property
+    def kinds(self) -> frozenset[str] | None:
+        """The kinds that stay: those asked for, what describes them, and what tells of gaps."""
+        if not self.only:
+            return None
+        infos = (info for kind in self.only for info in _INFO.get(kind, ()))
+        return frozenset((*self.only, *infos, "gap"))
+
+
+def parse_only(text: str) -> tuple[str, ...]:
+    """`node,cpu`."""
+    names = tuple(sorted({name.strip() for name in text.split(",") if name.strip()}))
+    unknown = [name for name in names if name not in KINDS]
+    if unknown or not names:
+        raise UsageError(f"--only knows {', '.join(KINDS)}, not {', '.join(unknown) or 'nothing'}")
+    return names
+
+
+@dataclass(slots=True)
+class _Part:
+    """A segment with what is known of the records in it."""
+
+    name: SegmentName
+    held: Held
+    known: Entry
+    operations: list[str]
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A plan in the making."""
+
+    items: list[Item] = field(default_factory=list)
+    files: list[BundledFile] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    kept_bytes: int = 0
+
+
+def plan_selected(snapshot: Snapshot, selection: Selection) -> Plan:
+    """What goes into a bundle of the selected part."""
+    draft = _Draft(findings=list(snapshot.findings))
+    keeps = {SAMPLE: selection.keeps, SYSINFO: _keeps_sysinfo(snapshot, selection)}
+    for part in _parts(snapshot):
+        _place(draft, part, selection, keeps[part.name.kind])
+    for path, held in snapshot.held.items():
+        if SegmentName.parse(path) is None:
+            _leave_table(draft, held, snapshot)
+    return _finish(snapshot, selection, draft)
+
+
+def _parts(snapshot: Snapshot) -> Iterator[_Part]:
+    for path, held in snapshot.held.items():
+        name = SegmentName.parse(path)
+        if name is None:
+            continue
+        if held.entry is not None:
+            yield _Part(name, held, held.entry, [])
+        else:
+            yield _Part(name, held, plans.describe_live(held).entry(), [LIVE])
+
+
+def _keeps_sysinfo(snapshot: Snapshot, selection: Selection) -> Callable[[Stamp], bool]:
+    """A description of the machine counts until the next one: the last one before the cut stays too."""
+    if selection.since is None and selection.after_seq is None:
+        return selection.keeps
+    last = 0
+    for part in _parts(snapshot):
+        if part.name.kind == SYSINFO:
+            for stamp in _stamps(part.held):
+                before = selection.since is None or stamp.time < selection.since
+                old = selection.after_seq is None or stamp.seq <= selection.after_seq
+                if before and old:
+                    last = max(last, stamp.seq)
+    return lambda stamp: stamp.seq == last or selection.keeps(stamp)
+
+
+def _stamps(held: Held) -> Iterator[Stamp]:
+    with held_stream(held) as stream:
+        for found in read_frames(stream):
+            yield from (stamp for _, stamp in stamped(found.lines))
+
+
+def _place(draft: _Draft, part: _Part, selection: Selection, keeps: Callable[[Stamp], bool]) -> None:
+    """Takes a segment as it is, in part, or not at all."""
+    inside, outside = _judge(part, selection)
+    if outside and part.name.kind == SAMPLE:
+        _leave(draft, part)
+        return
+    selects = bool(selection.only) and part.name.kind == SAMPLE
+    if inside and not selects and selection.redactor is None:
+        _take_whole(draft, part)
+        return
+    operations = list(part.operations)
+    operations += [] if inside else [CUT]
+    operations += [SELECT] if selects else []
+    operations += [REDACT] if selection.redactor else []
+    change = Change(keeps, selection.kinds, selection.redactor, carries=not inside)
+    _derive(draft, replace(part, operations=operations), change)
+
+
+def _judge(part: _Part, selection: Selection) -> tuple[bool, bool]:
+    """Whether all, and whether none of its records are asked for, as far as is known without reading."""
+    first, last = part.known.first, part.known.last
+    first_seq, last_seq = part.known.first_seq, part.known.last_seq
+    if first is None or last is None or first_seq is None or last_seq is None:
+        return False, False
+    begins = Stamp(time=first, seq=first_seq, run="", boot="", boottime=0)
+    ends = Stamp(time=last, seq=last_seq, run="", boot="", boottime=0)
+    too_old = selection.since is not None and last < selection.since
+    too_new = selection.until is not None and first >= selection.until
+    taken = selection.after_seq is not None and last_seq <= selection.after_seq
+    return selection.keeps(begins) and selection.keeps(ends), too_old or too_new or taken
+
+
+def _leave(draft: _Draft, part: _Part) -> None:
+    if part.held.entry is not None:
+        draft.left_out.append(part.held.path)
+
+
+def _take_whole(draft: _Draft, part: _Part) -> None:
+    if part.held.entry is not None:
+        draft.items.append(plans.sealed_item(part.held, part.held.entry))
+    else:
+        draft.files.append(plans.describe_live(part.held))
+        draft.items.append(plans.live_item(part.held, draft.files[-1]))
+
+
+def _derive(draft: _Draft, part: _Part, change: Change) -> None:
+    if part.held.entry is not None and sha256_of(part.held) != part.held.entry.sha256:
+        detail = "its SHA-256 differs from the journal's; what is readable is taken along"
+        draft.findings.append(Finding.of(Code.CORRUPT, part.held.path, detail))
+    segment = DerivedSegment(partial(held_stream, part.held), part.name.kind, change)
+    sealed = segment.measure(part.held.path)
+    if part.operations == [*_first_operations(part), CUT] and sealed.records == part.known.records:
+        _take_whole(draft, part)
+        return
+    if part.held.entry is not None:
+        draft.left_out.append(part.held.path)
+    if not sealed.records or sealed.first is None or sealed.first_seq is None:
+        return
+    path = (
+        SegmentName.of(part.name.kind, sealed.first, sealed.first_seq).path
+        if CUT in part.operations
+        else part.held.path
+    )
+    content = segment.chunks
+    if draft.kept_bytes + sealed.bytes <= _KEPT_BYTES:
+        draft.kept_bytes += sealed.bytes
+        kept = b"".join(segment.chunks())
+        content = lambda: iter((kept,))  # noqa: E731 - it takes the place of a method
+    redacted = change.redactor
+    source_sha256 = part.known.sha256
+    draft.files.append(
+        BundledFile(
+            path=path,
+            operations=part.operations,
+            bytes=sealed.bytes,
+            sha256=sealed.sha256,
+            records=sealed.records,
+            first=sealed.first,
+            last=sealed.last,
+            first_seq=sealed.first_seq,
+            last_seq=sealed.last_seq,
+            source=part.held.path,
+            source_sha256=redacted.identifier(source_sha256) if redacted else source_sha256,
+        )
+    )
+    draft.items.append(Item(path, sealed.bytes, content, sealed.sha256))
+
+
+def _first_operations(part: _Part) -> list[str]:
+    return [] if part.held.entry is not None else [LIVE]
+
+
+def _leave_table(draft: _Draft, held: Held, snapshot: Snapshot) -> None:
+    """A table holds a whole day of every kind; while its day has records, they are what is taken."""
+    draft.left_out.append(held.path)
+    day = held.path.rpartition("/")[0]
+    if not any(path.startswith(f"{day}/") and SegmentName.parse(path) for path in snapshot.held):
+        detail = "is left out: only whole tables of this day are left, and they cannot be cut or redacted"
+        draft.findings.append(Finding.of(Code.PARTIAL, held.path, detail, Severity.WARNING))
+
+
+def _finish(snapshot: Snapshot, selection: Selection, draft: _Draft) -> Plan:
+    draft.items.sort(key=lambda item: item.path)
+    draft.files.sort(key=lambda one: one.path)
+    first, last = _span(snapshot, draft)
+    journal, identity, head = snapshot.journal, snapshot.identity, snapshot.ledger.head
+    archive_json = snapshot.archive_json
+    if selection.redactor is not None:
+        identity = selection.redactor.identity(identity)
+        archive_json = msgspec.json.encode(identity) + b"\n"
+        journal, head = _new_journal(draft.files)
+        draft.left_out.clear()
+    record = BundleRecord(
+        format=BUNDLE_FORMAT,
+        archive=identity.archive,
+        head=head,
+        first=first,
+        last=last,
+        since=selection.since,
+        until=selection.until,
+        after_seq=selection.after_seq,
+        only=list(selection.only),
+        redacted=sorted(kind.value for kind in selection.redactor.kinds) if selection.redactor else [],
+        files=draft.files,
+        left_out=sorted(draft.left_out),
+    )
+    fixed = [
+        plans.fixed_item(layout.ARCHIVE_FILE, archive_json),
+        plans.fixed_item(layout.JOURNAL_FILE, journal),
+    ]
+    return Plan(plans.bag_folder(identity, first, last), record, [*fixed, *draft.items], draft.findings)
+
+
+def _span(snapshot: Snapshot, draft: _Draft) -> tuple[datetime | None, datetime | None]:
+    """Times of the first and the last sample in the bundle."""
+    known = snapshot.ledger.current | {one.path: one.entry() for one in draft.files}
+    found = [known[item.path] for item in draft.items]
+    samples = [one for one in found if (name := SegmentName.parse(one.path)) and name.kind == SAMPLE]
+    first = min((one.first for one in samples if one.first), default=None)
+    return first, max((one.last for one in samples if one.last), default=None)
+
+
+def _new_journal(described: list[BundledFile]) -> tuple[bytes, str]:
+    """A journal of what is in a redacted bundle: the old one's hashes would tell whose it is."""
+    ledger, lines = Ledger(), []
+    for one in described:
+        entry = msgspec.structs.replace(one.entry(), op=SEAL, prev=ledger.head)
+        lines.append(msgspec.json.encode(entry))
+        ledger.add(lines[-1])
+    return b"".join(line + b"\n" for line in lines), ledger.head
