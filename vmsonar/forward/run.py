@@ -214,8 +214,9 @@ class Forwarder:
         return status
 
     def _status(self, session: "_Session", cursor: Cursor) -> ForwardStatus:
-        marks = max(cursor.sample.seq, cursor.sysinfo.seq)
-        lag = max(0, session.feed.last_seen - marks)
+        lag = len(session.pump.window)
+        if not session.pump.is_dry:
+            lag = max(lag, session.feed.last_seen - cursor.sample.seq)
         return ForwardStatus(
             time=datetime.now(UTC),
             pid=os.getpid(),

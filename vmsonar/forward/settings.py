@@ -83,7 +83,7 @@ def producer_settings(forward: Forward, cluster: str, node: str) -> dict[str, An
         "queue.buffering.max.kbytes": 16 * 1024,
         "linger.ms": 50,
         "reconnect.backoff.ms": 250,
-        "reconnect.backoff.max.ms": 30_000,
+        "reconnect.backoff.max.ms": 10_000,
         "topic.metadata.propagation.max.ms": 20_000,
         "partitioner": "murmur2_random",
         "statistics.interval.ms": 5000,

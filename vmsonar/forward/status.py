@@ -58,7 +58,7 @@ def _bring_up_to_date(status: ForwardStatus, cursor: Cursor, archive: Path) -> N
     if newest is None:
         return
     status.seq, status.sent_until, status.counts = cursor.sample.seq, cursor.sample.time, cursor.counts
-    status.lag_records = max(0, newest.seq - max(cursor.sample.seq, cursor.sysinfo.seq))
+    status.lag_records = max(0, newest.seq - cursor.sample.seq)
     status.lag_seconds = lag_seconds(cursor, newest.time) if status.lag_records else 0.0
 
 
