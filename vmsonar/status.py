@@ -14,6 +14,8 @@ from vmsonar_archive.lock import holder
 from vmsonar_archive.reader import Archive, open_archive
 from vmsonar_archive.records import CostRow, EventRow, GapRow, Stamp
 
+from vmsonar.forward.status import ForwardStatus, read_status
+
 _WINDOW = timedelta(hours=1)
 # A recorder that is a few ticks behind on a busy machine is not ill.
 _PATIENCE_TICKS = 3
@@ -62,10 +64,12 @@ class Status(msgspec.Struct, kw_only=True):
     journal_head: str = ""
     cpu_share: float | None = None
     errors: list[Error] = []
+    #: How forwarding does, where there is any.
+    forward: ForwardStatus | None = None
 
 
-def status(root: Path, budget: Budget, now: datetime) -> Status:
-    """Looks at an archive and at whoever writes it."""
+def status(root: Path, budget: Budget, now: datetime, forward_state: Path | None = None) -> Status:
+    """Looks at an archive, at whoever writes it, and at whoever sends it on."""
     _check_there(root)
     with open_archive(root) as archive:
         recent = list(_recent(archive, now - _WINDOW))
@@ -85,6 +89,7 @@ def status(root: Path, budget: Budget, now: datetime) -> Status:
             journal_lines=archive.ledger.lines,
             journal_head=archive.ledger.head,
             errors=[error for brief in recent for error in _errors(brief)],
+            forward=read_status(forward_state, root) if forward_state is not None else None,
         )
         last = recent[-1] if recent else _last(archive)
     _judge(answer, recent, last, now)
@@ -123,6 +128,8 @@ def _problems(answer: Status) -> Iterator[str]:
         limit = _PATIENCE_TICKS * answer.interval + _PATIENCE.total_seconds()
         if answer.last_sample_age > limit:
             yield f"the last sample is {answer.last_sample_age:.0f} s old, with one due every {answer.interval:g} s"
+    if answer.forward is not None and answer.forward.trouble is not None:
+        yield f"forwarding: {answer.forward.trouble}"
     if answer.samples_lost:
         yield f"{answer.samples_lost} samples of the last hour could not be written"
 

@@ -32,7 +32,7 @@ def command(
     Example: /opt/vmsonar/bin/vmsonar install --save
     """
     installer = Installer(root)
-    choice = Choice(one_shot=one_shot, process_io=process_io, save=save)
+    choice = Choice(one_shot=one_shot, process_io=process_io, save=save, forward=forward)
     written = installer.install(choice, start=start)
     enabled = installer.enabled(choice)
     if json:

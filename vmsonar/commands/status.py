@@ -6,7 +6,8 @@ from vmsonar.clock import Clock
 from vmsonar.commands.options import ArchiveOption, ConfigOption, JsonOption
 from vmsonar.commands.output import print_json, print_table
 from vmsonar.config_file import load_config
-from vmsonar.places import archive_to_read
+from vmsonar.forward.status import show_status
+from vmsonar.places import archive_to_read, forward_state
 from vmsonar.quantities import show_size
 from vmsonar.session import budget_of
 from vmsonar.status import Status, status
@@ -20,7 +21,8 @@ def command(archive: ArchiveOption = None, config: ConfigOption = None, json: Js
     Example: vmsonar status --archive /var/lib/vmsonar
     """
     settings = load_config(config)
-    answer = status(archive_to_read(archive, settings.archive), budget_of(settings), Clock().now())
+    root = archive_to_read(archive, settings.archive)
+    answer = status(root, budget_of(settings), Clock().now(), forward_state(settings.forward.state))
     if json:
         print_json(answer)
     else:
@@ -56,6 +58,7 @@ def _lines(answer: Status) -> list[tuple[str, str]]:
         ("journal head", f"{answer.journal_head} after {answer.journal_lines} lines"),
         ("cost", share),
         ("errors", f"{len(answer.errors)} in the last hour"),
+        *(show_status(answer.forward) if answer.forward is not None else ()),
     ]
 
 

@@ -32,6 +32,8 @@ _CURSOR_SECONDS = 1.0
 _STATUS_SECONDS = 5.0
 # What is over sooner is not worth a line.
 _PATIENCE_SECONDS = 3.0
+# How long a stop may take while records are still being acknowledged.
+_LAST_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Forwarder:
         self._trouble: str | None = None
         self._trouble_since = 0.0
         self._told = False
+        self._stopping_since: float | None = None
         self._last_error: tuple[str, datetime] | None = None
         self._disk_trouble = False
         self._retried = 0
@@ -150,9 +153,17 @@ class Forwarder:
             raise
 
     def _is_over(self, pump: Pump, end: float | None) -> bool:
-        if self._signals.stop or (end is not None and time.monotonic() > end):
+        if end is not None and time.monotonic() > end:
             return True
-        return self._way.once and pump.is_dry and not pump.window
+        is_done = pump.is_dry and not pump.window
+        if not self._signals.stop:
+            return self._way.once and is_done
+        if self._stopping_since is None:
+            # At shutdown the recorder has written its last sample just before: it is worth another look.
+            self._stopping_since = time.monotonic()
+            return self._trouble is not None
+        late = time.monotonic() - self._stopping_since > _LAST_SECONDS
+        return is_done or late or self._trouble is not None
 
     def _finish(self, session: "_Session", cursor: Cursor) -> ForwardStatus:
         self._notifier.stopping()

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import msgspec
 from vmsonar_archive import files
+from vmsonar_archive.errors import VmsonarError
+from vmsonar_archive.identity import read_identity
 from vmsonar_archive.last import last_sample
 
 from vmsonar.forward.cursor import Counts, Cursor, read_cursor
@@ -41,14 +43,17 @@ def write_status(state: Path, status: ForwardStatus) -> None:
     files.write_whole(state / STATUS_FILE, msgspec.json.encode(status) + b"\n")
 
 
-def read_status(state: Path, archive: Path | None = None) -> ForwardStatus | None:
-    """The last status; with the archive at hand, the lag as it is now. None where nothing was ever forwarded."""
+def read_status(state: Path, archive: Path) -> ForwardStatus | None:
+    """The last status, with the lag as it is now; None where nothing of this archive was ever forwarded."""
     try:
         status = msgspec.json.decode((state / STATUS_FILE).read_bytes(), type=ForwardStatus)
-    except (OSError, msgspec.MsgspecError):
+        cursor = read_cursor(state, lambda _warning: None)
+        is_of_it = read_identity(archive).archive == status.archive
+    except (OSError, msgspec.MsgspecError, VmsonarError):
         return None
-    cursor = read_cursor(state, lambda _warning: None)
-    if archive is not None and cursor is not None and cursor.archive == status.archive:
+    if not is_of_it:
+        return None
+    if cursor is not None and cursor.archive == status.archive:
         _bring_up_to_date(status, cursor, archive)
     return status
 
@@ -90,8 +95,3 @@ def show_status(status: ForwardStatus) -> list[tuple[str, str]]:
     elif status.last_error and status.last_error_time:
         rows.append(("last error", f"{status.last_error_time:%Y-%m-%d %H:%M:%S}Z {status.last_error}"))
     return rows
-
-
-def is_healthy(status: ForwardStatus) -> bool:
-    """Nothing is wrong now and nothing was lost."""
-    return status.trouble is None

@@ -25,6 +25,8 @@ class Choice:
     process_io: bool = False
     #: Bundle at shutdown.
     save: bool = False
+    #: Send records on, as the configuration says.
+    forward: bool = False
 
 
 class Installer:
@@ -57,9 +59,8 @@ class Installer:
                 self._run(["systemctl", "disable", "--now", *units])
         removed = [path for path in self._installed() if path.exists()]
         if purge:
-            removed += [
-                self._root / name for name in ("var/lib/vmsonar", "var/lib/vmsonar-bundles", "etc/vmsonar")
-            ]
+            kept = ("var/lib/vmsonar", "var/lib/vmsonar-bundles", "var/lib/vmsonar-forward", "etc/vmsonar")
+            removed += [self._root / name for name in kept]
         for path in removed:
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -76,6 +77,8 @@ class Installer:
             units.append("vmsonar-containers.service")
         if choice.save:
             units.append("vmsonar-bundle.service")
+        if choice.forward:
+            units.append("vmsonar-forward.service")
         return units
 
     @property
