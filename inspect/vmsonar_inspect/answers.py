@@ -121,6 +121,31 @@ def document(inspection: Inspection, view: str, rows: Sequence[Any]) -> Document
     return Document(answer=ANSWER, view=view, since=frame.since, until=frame.until, rows=list(rows))
 
 
+def json_rows(
+    inspection: Inspection, view: str, zone: tzinfo, sort: str | None, top: int | None
+) -> tuple[str, list[Any]]:
+    """What --json lists, and what to call it."""
+    if view == "summary" and len(inspection.sources) == 1:
+        return view, [summary_of(inspection, archive, top) for archive in inspection.sources]
+    if view == "summary":
+        return "machines", fleet_rows(inspection)[:top]
+    return view, arranged(rows_of(inspection, view, zone), sort, top)
+
+
+def csv_rows(inspection: Inspection, view: str, zone: tzinfo, sort: str | None, top: int | None) -> list[Any]:
+    """What --csv lists: machines for the summary, verdicts for the advice."""
+    if view == "summary":
+        return fleet_rows(inspection)[:top]
+    if view == "advice":
+        return [verdict for advice in rows_of(inspection, view, zone) for verdict in advice.verdicts][:top]
+    return arranged(rows_of(inspection, view, zone), sort, top)
+
+
+def fleet_rows(inspection: Inspection) -> list[FleetRow]:
+    """Every machine, worst used first."""
+    return worst_used_first([fleet_row(inspection, machine) for machine in inspection.machines])
+
+
 def summary_of(inspection: Inspection, archive: str, top: int | None = None) -> Summary:
     """The first screen of one machine as data."""
     machine = next(machine for machine in inspection.machines if machine.archive == archive)

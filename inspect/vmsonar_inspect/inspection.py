@@ -263,18 +263,22 @@ class Inspection:
         about.verdicts += self._part_verdicts(archive, gpus)
         return about
 
-    def advice(self, archive: str) -> list[Advice]:
-        """The machine first, then each job that something can be said about."""
+    def need_node_steps(self) -> None:
+        """Makes the machine's intervals available to a query."""
+        self._node_steps  # noqa: B018 - computed once
+
+    def advice(self, archive: str, all_jobs: bool = False) -> list[Advice]:
+        """The machine first, then the jobs that were asked for, or all."""
         machine = next(machine for machine in self.machines if machine.archive == archive)
         use = self.node_use[archive]
         jobs = []
         for key, job in self._all_jobs.items():
-            if key[0] == archive and self._is_wanted(job):
+            if key[0] == archive and (all_jobs or self._is_wanted(job)):
                 context = self.contexts.get(key, JobContext())
                 figures = advise.job_figures(job, context, machine, use, self._oom_kills(job))
                 jobs.append(advise.job_advice(self.settings.rules, job, figures, use))
-        order = {job.series_id: number for number, job in enumerate(self.jobs)}
-        return [self.machine_advice(archive), *sorted(jobs, key=lambda advice: order[advice.subject])]
+        used = {job.series_id: job.cpu_seconds or 0.0 for job in self._all_jobs.values()}
+        return [self.machine_advice(archive), *sorted(jobs, key=lambda advice: -used[advice.subject])]
 
     def _oom_kills(self, job: JobUse) -> int:
         """Kills for lack of memory that this job did not survive."""

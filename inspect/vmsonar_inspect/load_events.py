@@ -92,6 +92,7 @@ def _hole(row: Record) -> Gap:
         end=row["until_time"],
         seconds=number(row["seconds"]),
         reason=row["reason"],
+        archive=row["archive"],
     )
 
 
@@ -105,6 +106,7 @@ def _blind(row: Record) -> Gap:
         detail=row["detail"],
         samples_lost=whole(row["lost"]),
         times=row["times"],
+        archive=row["archive"],
     )
 
 

@@ -67,7 +67,7 @@ _PROFILE = """
 _GPU = f"""
     WITH cards AS (
         SELECT j.archive, j.boot, j.pgid, j.start_ticks, g.run, g.seq, g.gpu_uuid,
-            LEAST(SUM(g.gpu_util), 100) AS util, SUM(g.memory_used) AS memory
+            CASE WHEN SUM(g.gpu_util) > 100 THEN 100 ELSE SUM(g.gpu_util) END AS util, SUM(g.memory_used) AS memory
         FROM gpu_process AS g
         JOIN job AS j ON g.archive = j.archive AND g.run = j.run AND g.seq = j.seq AND g.pgid = j.pgid
         GROUP BY ALL

@@ -61,11 +61,11 @@ def load_timeline(asker: Asker, archive: str, coverage: Coverage, steps: int) ->
     cards = {row["place"]: number(row["gpu_util"]) for row in gpus}
     count = max(1, math.ceil((coverage.last - first).total_seconds() / step))
     return [
-        _moment(first + timedelta(seconds=step * number_), step, found.get(number_, {}), cards.get(number_))
-        for number_ in range(count)
+        _moment(archive, first + timedelta(seconds=step * at), step, found.get(at, {}), cards.get(at))
+        for at in range(count)
     ]
 
 
-def _moment(time: datetime, step: float, row: Record, gpu_util: float | None) -> Moment:
+def _moment(archive: str, time: datetime, step: float, row: Record, gpu_util: float | None) -> Moment:
     values = {name: number(row.get(name)) for name in (*_COLUMNS, "cores_peak", "memory_peak_bytes")}
-    return Moment(time=time, seconds=step, gpu_util=gpu_util, **values)
+    return Moment(archive=archive, time=time, seconds=step, gpu_util=gpu_util, **values)

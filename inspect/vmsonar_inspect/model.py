@@ -256,6 +256,7 @@ class Moment(Answer):
     pressure_io: float | None = None
     cores_peak: float | None = None
     memory_peak_bytes: float | None = None
+    archive: str | None = None
 
 
 class Happening(Answer):
@@ -283,6 +284,7 @@ class Gap(Answer):
     detail: str | None = None
     samples_lost: int | None = None
     times: int = 1
+    archive: str | None = None
 
 
 class Severity(StrEnum):

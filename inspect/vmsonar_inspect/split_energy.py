@@ -28,6 +28,7 @@ class Split:
         return max(0.0, self.total - sum(self.jobs.values()))
 
 
+# LEAST passes over nulls: an interval whose CPU time is unknown must be left out before.
 # A meter of the whole machine says more than those of its packages; packages and memory do not overlap, but the
 # other domains of a package (rapl:package-0/core) are parts of it.
 _METERS = """
@@ -42,7 +43,8 @@ _TOTALS = f"SELECT archive, SUM(joules) AS joules FROM ({_METERS}) GROUP BY arch
 
 _BY_JOB = f"""
     SELECT j.archive, j.boot, j.pgid, j.start_ticks,
-        SUM(m.joules * LEAST(1.0, j.cpu_seconds / (n.cpus * n.interval_seconds))) AS joules
+        SUM(m.joules * LEAST(1.0, j.cpu_seconds / (n.cpus * n.interval_seconds)))
+            FILTER (WHERE j.cpu_seconds IS NOT NULL) AS joules
     FROM job_rates AS j
     JOIN ({_METERS}) AS m ON j.archive = m.archive AND j.run = m.run AND j.seq = m.seq
     JOIN node_steps AS n ON j.archive = n.archive AND j.run = n.run AND j.seq = n.seq
@@ -50,7 +52,8 @@ _BY_JOB = f"""
 
 _BY_CONTAINER = f"""
     SELECT c.archive, c.container_id,
-        SUM(m.joules * LEAST(1.0, c.cpu_seconds / (n.cpus * n.interval_seconds))) AS joules
+        SUM(m.joules * LEAST(1.0, c.cpu_seconds / (n.cpus * n.interval_seconds)))
+            FILTER (WHERE c.cpu_seconds IS NOT NULL) AS joules
     FROM container_rates AS c
     JOIN ({_METERS}) AS m ON c.archive = m.archive AND c.run = m.run AND c.seq = m.seq
     JOIN node_steps AS n ON c.archive = n.archive AND c.run = n.run AND c.seq = n.seq

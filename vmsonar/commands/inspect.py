@@ -1,6 +1,8 @@
 """`vmsonar inspect`: what happened on this VM, and what size should it have been."""
 
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,12 +10,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from vmsonar_archive.errors import UsageError, missing_extra
 
+from vmsonar.commands.inspect_follow import follow as follow_view
 from vmsonar.commands.output import console, print_json
 from vmsonar.places import archive_to_read
 from vmsonar.quantities import parse_duration, show_size
 
 if TYPE_CHECKING:
-    from vmsonar_inspect.inspection import Inspection
+    from rich.console import RenderableType
+    from vmsonar_inspect.inspection import Inspection, Settings
+
+#: What --follow shows unless --from says otherwise, and how finely a job's story is told to programs.
+_LATELY = "15min"
+STORY_STEPS = 240
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be shown."""
+
+    view: str
+    job: str | None
+    zone: tzinfo
+    sort: str | None
+    top: int | None
+
 
 _VIEWS = "summary, jobs, containers, gpus, users, programs, timeline, advice, gaps"
 
@@ -25,6 +45,7 @@ def command(
             metavar="PATH… [VIEW]", help=f"Archives, bundles or folders of them; then one of: {_VIEWS}."
         ),
     ] = None,
+    job: Annotated[str | None, typer.Option(metavar="ID", help="The story of one job.")] = None,
     sort: Annotated[
         str | None,
         typer.Option(metavar="KEY", help="cpu, memory, gpu, runtime, start, read, write, energy or name."),
@@ -55,6 +76,12 @@ def command(
         Path | None, typer.Option(metavar="FILE", help="Program map (TSV) that comes before the default.")
     ] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one self-contained page.")] = None,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow", help="Show it again as the archive grows; the last 15 minutes unless --from."
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Answer in CSV.")] = False,
 ) -> None:
@@ -73,28 +100,38 @@ def command(
 
     if as_json and as_csv:
         raise UsageError("--json and --csv exclude each other: give one of them")
+    if follow and (as_json or as_csv or html):
+        raise UsageError("--follow shows tables: leave out --json, --csv and --html")
+    _check_sort(sort)
     folders, view = divided(paths or [])
     zone = zone_of(tz)
-    moments = [None if text is None else parse_moment(text, zone, _now) for text in (since, until)]
-    settings = Settings(
-        frame=Frame(*moments),
-        user=user,
-        command=None if pattern is None else compile_pattern(pattern, "--command"),
-        min_runtime=None if min_runtime is None else _seconds(min_runtime),
-        rules=load_rules(rules),
-        programs=load_programs(programs),
-        factor=load_factor(country, factors),
-    )
-    _check_sort(sort)
-    with opened(folders, settings) as inspection:
+
+    def settings() -> Settings:
+        begin = since if since is not None or not follow else _LATELY
+        moments = [None if text is None else parse_moment(text, zone, _now) for text in (begin, until)]
+        return Settings(
+            frame=Frame(*moments),
+            user=user,
+            command=None if pattern is None else compile_pattern(pattern, "--command"),
+            min_runtime=None if min_runtime is None else _seconds(min_runtime),
+            rules=load_rules(rules),
+            programs=load_programs(programs),
+            factor=load_factor(country, factors),
+        )
+
+    wish = Wish(view, job, zone, sort, top)
+    if follow:
+        _follow(folders, settings, wish)
+        return
+    with opened(folders, settings()) as inspection:
         if html is not None:
             _write_page(inspection, html, zone)
         elif as_json:
-            _print_json(inspection, view, zone, sort, top)
+            _print_json(inspection, wish)
         elif as_csv:
-            _print_csv(inspection, view, zone, sort, top)
+            _print_csv(inspection, wish)
         else:
-            _print_table(inspection, view, zone, sort, top)
+            console().print(_presented(inspection, wish))
 
 
 def divided(arguments: list[str]) -> tuple[list[Path], str]:
@@ -133,37 +170,46 @@ def _check_sort(sort: str | None) -> None:
         raise UsageError(f"cannot sort by {sort!r}: give one of {', '.join(SORTS)}")
 
 
-def _print_json(inspection: "Inspection", view: str, zone: tzinfo, sort: str | None, top: int | None) -> None:
-    from vmsonar_inspect.answers import arranged, document, fleet_row, rows_of, summary_of, worst_used_first
+def _print_json(inspection: "Inspection", wish: Wish) -> None:
+    from vmsonar_inspect.answers import document, json_rows
+    from vmsonar_inspect.stories import find_jobs, tell
 
-    if view == "summary" and len(inspection.sources) == 1:
-        rows = [summary_of(inspection, archive, top) for archive in inspection.sources]
-        print_json(document(inspection, view, rows))
-    elif view == "summary":
-        fleet = worst_used_first([fleet_row(inspection, machine) for machine in inspection.machines])
-        print_json(document(inspection, "machines", fleet[:top]))
+    if wish.job is not None:
+        found = [tell(inspection, key, STORY_STEPS) for key, _ in find_jobs(inspection, wish.job)]
+        print_json(document(inspection, "job", found))
     else:
-        print_json(document(inspection, view, arranged(rows_of(inspection, view, zone), sort, top)))
+        name, rows = json_rows(inspection, wish.view, wish.zone, wish.sort, wish.top)
+        print_json(document(inspection, name, rows))
 
 
-def _print_csv(inspection: "Inspection", view: str, zone: tzinfo, sort: str | None, top: int | None) -> None:
-    from vmsonar_inspect.answers import ROW_TYPES, arranged, fleet_row, rows_of, to_csv, worst_used_first
+def _print_csv(inspection: "Inspection", wish: Wish) -> None:
+    from vmsonar_inspect.answers import ROW_TYPES, csv_rows, to_csv
+    from vmsonar_inspect.stories import StoryMoment, find_jobs, tell
 
-    if view == "summary":
-        rows = worst_used_first([fleet_row(inspection, machine) for machine in inspection.machines])[:top]
-    elif view == "advice":
-        rows = [verdict for advice in rows_of(inspection, view, zone) for verdict in advice.verdicts][:top]
+    if wish.job is not None:
+        key, _ = find_jobs(inspection, wish.job)[0]
+        sys.stdout.write(to_csv(tell(inspection, key, STORY_STEPS).timeline, StoryMoment))
     else:
-        rows = arranged(rows_of(inspection, view, zone), sort, top)
-    sys.stdout.write(to_csv(rows, ROW_TYPES[view]))
+        rows = csv_rows(inspection, wish.view, wish.zone, wish.sort, wish.top)
+        sys.stdout.write(to_csv(rows, ROW_TYPES[wish.view]))
 
 
-def _print_table(
-    inspection: "Inspection", view: str, zone: tzinfo, sort: str | None, top: int | None
-) -> None:
-    from vmsonar_inspect.render.present import present
+def _presented(inspection: "Inspection", wish: Wish) -> "RenderableType":
+    from vmsonar_inspect.render.present import present, present_job
 
-    console().print(present(inspection, view, zone, sort, top))
+    if wish.job is not None:
+        return present_job(inspection, wish.job, wish.zone)
+    return present(inspection, wish.view, wish.zone, wish.sort, wish.top)
+
+
+def _follow(folders: list[Path], settings: "Callable[[], Settings]", wish: Wish) -> None:
+    from vmsonar_inspect.opening import opened
+
+    def look() -> "RenderableType":
+        with opened(folders, settings()) as inspection:
+            return _presented(inspection, wish)
+
+    follow_view(look)
 
 
 def _write_page(inspection: "Inspection", path: Path, zone: tzinfo) -> None:

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from vmsonar_inspect.answers import Summary, fleet_row, summary_of, worst_used_first
+from vmsonar_inspect.answers import Summary, fleet_rows, summary_of
 from vmsonar_inspect.inspection import Inspection
 from vmsonar_inspect.page import parts
 from vmsonar_inspect.page.charts import STEPS, Stacks, machine_charts
@@ -64,7 +64,7 @@ def _page(inspection: Inspection, zone: tzinfo) -> str:
 
 
 def _fleet_page(inspection: Inspection, zone: tzinfo) -> str:
-    rows = worst_used_first([fleet_row(inspection, machine) for machine in inspection.machines])
+    rows = fleet_rows(inspection)
     title = f"{len(rows)} machines"
     body = joined([tag("h1", title), tag("p", "Worst used first."), table(fleet_columns(zone), rows)])
     return document(title, body)

@@ -93,13 +93,13 @@ def _jobs(number: int) -> str:
 def _advice(advice: Advice) -> "list[RenderableType]":
     return [
         Text(advice.name, style="bold underline"),
-        Grid(_USED, _used(advice)),
+        Grid(USED, used(advice)),
         *(verdict_lines(verdict, long=True) for verdict in advice.verdicts),
         size_sentence(advice),
     ]
 
 
-_USED = [
+USED = [
     Column("", lambda row: row[0], 0, right=False),
     Column("median", lambda row: row[1], 1),
     Column("95 %", lambda row: row[2], 2),
@@ -108,7 +108,7 @@ _USED = [
 ]
 
 
-def _used(advice: Advice) -> list[tuple[str, str, str, str, str]]:
+def used(advice: Advice) -> list[tuple[str, str, str, str, str]]:
     cards = "" if not advice.gpus else f"{advice.gpus} GPU" + ("" if advice.gpus == 1 else "s")
     rows = [
         ("cores", advice.cores, units.cores, units.count(advice.cpus)),

@@ -4,14 +4,17 @@ from datetime import tzinfo
 from typing import TYPE_CHECKING
 
 from rich.console import Group
+from rich.rule import Rule
 from rich.text import Text
 
-from vmsonar_inspect.answers import arranged, fleet_row, rows_of, summary_of, worst_used_first
+from vmsonar_inspect.answers import arranged, fleet_rows, rows_of, summary_of
 from vmsonar_inspect.inspection import Inspection
 from vmsonar_inspect.render.columns import gap_columns
 from vmsonar_inspect.render.grid import Grid
 from vmsonar_inspect.render.lists import fleet_view, list_view
+from vmsonar_inspect.render.story import story_view
 from vmsonar_inspect.render.summary import Overview, header, summary
+from vmsonar_inspect.stories import find_jobs, tell
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,6 +35,15 @@ def present(
     rows = arranged(rows_of(inspection, view, zone), sort, top)
     head = [] if many else [_header(inspection, zone), Text()]
     return Group(*head, list_view(view, rows, zone, many))
+
+
+def present_job(inspection: Inspection, wanted: str, zone: tzinfo) -> "RenderableType":
+    """The story of a job, or of each that has the id."""
+    parts: list[RenderableType] = []
+    for number, (key, _) in enumerate(find_jobs(inspection, wanted)):
+        parts += [Text(), Rule(style="dim"), Text()] if number else []
+        parts.append(story_view(tell(inspection, key, _SPARKS), zone))
+    return Group(*parts)
 
 
 def _header(inspection: Inspection, zone: tzinfo) -> "RenderableType":
@@ -58,7 +70,7 @@ def _summary(inspection: Inspection, zone: tzinfo, top: int | None) -> "Renderab
 
 
 def _fleet(inspection: Inspection, zone: tzinfo, top: int | None) -> "RenderableType":
-    rows = worst_used_first([fleet_row(inspection, machine) for machine in inspection.machines])
+    rows = fleet_rows(inspection)
     parts: list[RenderableType] = [fleet_view(rows[:top], zone)]
     if hidden := len(rows) - len(rows[:top]):
         parts.append(Text(f"and {hidden} more", style="dim"))

@@ -110,8 +110,8 @@ SELECT
     d.received_step / d.seconds AS received_bytes_per_second, -- bytes per second
     d.sent_step / d.seconds AS sent_bytes_per_second, -- bytes per second
     d.network_shared, -- the network is the host's or another container's: do not add up
-    LEAST(d.cpu_some_step / 1e6 / d.seconds, 1.0) AS cpu_some_share, -- share of time in which some task waited for a CPU
-    LEAST(d.memory_some_step / 1e6 / d.seconds, 1.0) AS memory_some_share, -- share of time in which some task waited for memory
-    LEAST(d.io_some_step / 1e6 / d.seconds, 1.0) AS io_some_share -- share of time in which some task waited for I/O
+    CASE WHEN d.cpu_some_step >= 0 THEN LEAST(d.cpu_some_step / 1e6 / d.seconds, 1.0) END AS cpu_some_share, -- share of time in which some task waited for a CPU
+    CASE WHEN d.memory_some_step >= 0 THEN LEAST(d.memory_some_step / 1e6 / d.seconds, 1.0) END AS memory_some_share, -- share of time in which some task waited for memory
+    CASE WHEN d.io_some_step >= 0 THEN LEAST(d.io_some_step / 1e6 / d.seconds, 1.0) END AS io_some_share -- share of time in which some task waited for I/O
 FROM deltas AS d
 LEFT JOIN latest_container_info AS n ON d.archive = n.archive AND d.container_id = n.container_id
