@@ -9,6 +9,15 @@ from typing import TextIO
 _PRIORITIES = {"error": 3, "warning": 4, "info": 6, "debug": 7}
 
 
+def is_journal(stream: TextIO, environment: Mapping[str, str]) -> bool:
+    """Whether a stream is connected to the journal: a terminal may have inherited the variable alone."""
+    try:
+        status = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return environment.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+
+
 class Log:
     """Writes what is important enough, one line each; never fails."""
 
@@ -20,7 +29,7 @@ class Log:
     ) -> None:
         self.level = level
         self._stream = stream or sys.stderr
-        self._for_journal = bool(environment.get("JOURNAL_STREAM"))
+        self._for_journal = is_journal(self._stream, environment)
 
     def error(self, message: str) -> None:
         self._write("error", message)

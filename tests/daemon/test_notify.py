@@ -93,12 +93,20 @@ def test_whether_the_manager_wants_to_hear(environment, seconds):
     assert watchdog_seconds(environment) == seconds
 
 
-def test_log_lines():
-    journal, terminal = io.StringIO(), io.StringIO()
-    Log("warning", journal, {"JOURNAL_STREAM": "8:1"}).error("two\nlines")
-    Log("warning", journal, {"JOURNAL_STREAM": "8:1"}).info("not important enough")
-    assert journal.getvalue() == "<3>two lines\n"
-    Log("info", terminal, {}).info("hello")
-    assert terminal.getvalue().endswith("Z vmsonar: info: hello\n")
+def test_log_lines(tmp_path):
+    terminal = io.StringIO()
+    Log("info", terminal, {"JOURNAL_STREAM": "8:1"}).info("hello")
+    assert terminal.getvalue().endswith("Z vmsonar: info: hello\n"), "the variable alone is inherited"
+    Log("warning", terminal, {}).info("not important enough")
+    assert terminal.getvalue().count("\n") == 1
     terminal.close()
     Log("info", terminal, {}).info("nobody listens")
+
+
+def test_log_lines_for_the_journal(tmp_path):
+    path = tmp_path / "journal"
+    with path.open("w") as journal:
+        status = os.fstat(journal.fileno())
+        log = Log("warning", journal, {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"})
+        log.error("two\nlines")
+    assert path.read_text() == "<3>two lines\n"
