@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 # One program for all: it forks what is asked for and waits for the end of its standard input.
 _PROGRAM = r"""
-import os, signal, sys, threading, time
+import ctypes, os, signal, sys, threading, time
+prctl = ctypes.CDLL(None).prctl
 asleep, light, busy, threaded = map(int, sys.argv[1:5])
 def sleeper():
     signal.pause()
@@ -25,6 +26,7 @@ def busy_work():
 def start(work, threads):
     pid = os.fork()
     if pid == 0:
+        prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nobody stays behind
         for _ in range(threads - 1): threading.Thread(target=time.sleep, args=(10**6,), daemon=True).start()
         work()
     return pid

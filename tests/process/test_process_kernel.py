@@ -207,6 +207,36 @@ def test_a_thread_that_runs_wakes_its_process() -> None:
         assert recorder.process_rows(process.pid)[-1].minor_faults != before
 
 
+def test_a_zombie_is_what_it_was_until_it_is_reaped() -> None:
+    with recording() as recorder, work.spawn("import sys; sys.stdin.readline()") as process:
+        assert process.stdin is not None
+        recorder.sample()
+        recorder.sample()
+        process.stdin.close()
+        while b") Z " not in Path(f"/proc/{process.pid}/stat").read_bytes():
+            time.sleep(0.01)
+        recorder.sample()
+        recorder.sample(later=30)
+        recorder.sample(later=65)
+        assert recorder.process_rows(process.pid)[-1].state == "Z"
+        commands = {info.command for info in recorder.process_infos(process.pid)}
+        assert len(commands) == 1
+        process.stdin = None
+        process.wait()
+        recorder.sample()
+        assert len(recorder.ends(process.pid)) == 1
+
+
+def test_asking_what_can_be_seen_does_not_disturb_the_first_sample() -> None:
+    with recording() as recorder:
+        items = {one.item: one.available for one in recorder.collector.capabilities()}
+        assert items["processes of all users"]
+        sample = recorder.sample()
+        assert len(sample.process) == len(sample.process_info) > 3
+        assert sample.job
+        assert {one.item for one in recorder.collector.capabilities()} == items.keys()
+
+
 def test_kernel_threads_are_left_out_unless_asked_for() -> None:
     with recording() as recorder, recording(ProcessSettings(filters=Filters(kernel_threads="keep"))) as every:
         usual = {info.pid: info for info in recorder.sample().process_info}

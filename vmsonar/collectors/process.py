@@ -53,14 +53,9 @@ class ProcessCollector(Collector):
         self._ids = ids
         self._filter = ProcessFilter(settings.filters)
         self._hertz = os.sysconf("SC_CLK_TCK")
-        budget = settings.descriptors if settings.descriptors is not None else raise_descriptor_limit()
-        self.files = ProcessFiles(str(host.proc), budget)
-        self.table = ProcessTable(
-            self.files,
-            activity(str(host.proc), self.files),
-            self._filter.kernel_threads,
-            os.sysconf("SC_PAGE_SIZE"),
-        )
+        self._root = str(host.proc)
+        self.table = self._make_table()
+        self.files = self.table.files
         self._users = Users(host.etc / "passwd", ask_system=host.is_this_machine)
         self._identities = Identities(self.files, self._users, policy(settings.command_line))
         self.jobs = JobTable(ids)
@@ -76,6 +71,12 @@ class ProcessCollector(Collector):
         self._users_due = 0
         self._new_infos: list[bytes] = []
         self._new_job_infos: list[bytes] = []
+
+    def _make_table(self) -> ProcessTable:
+        allowed = self._settings.descriptors
+        files = ProcessFiles(self._root, raise_descriptor_limit() if allowed is None else allowed)
+        page = os.sysconf("SC_PAGE_SIZE")
+        return ProcessTable(files, activity(self._root, files), self._filter.kernel_threads, page)
 
     def collect(self, tick: Tick) -> Rows:
         """The rows of every process and job."""
@@ -139,8 +140,8 @@ class ProcessCollector(Collector):
             comm = process.comm
             if look(process) == CHANGED:
                 looked.append(process)
-            if process.looks == 2 or process.comm is not comm:
-                self._identify(process, tick)
+                if process.looks == 2 or process.comm is not comm:
+                    self._identify(process, tick)
         others = set(self.table.orphans(vanished))
         others.update(self.table.turns(tick.boottime))
         for process in others.difference(ran):
@@ -160,7 +161,7 @@ class ProcessCollector(Collector):
     def _identify(self, process: Process, tick: Tick) -> None:
         """Reads who it is, and makes an info row if that is new."""
         identity = self._identities.read(process)
-        if identity == process.identity:
+        if identity is None or identity == process.identity:
             return
         if process.identity is not None and process.io_fd == DENIED:
             process.io_fd = NOT_OPEN  # it may be ours now
@@ -255,7 +256,13 @@ class ProcessCollector(Collector):
         return tick.time - timedelta(microseconds=tick.boottime // 1000) + since_boot
 
     def capabilities(self) -> list[Capability]:
-        return process_capabilities(self.name, self.table)
+        if self._previous:
+            return process_capabilities(self.name, self.table)
+        table = self._make_table()  # not ours: who is new at the first sample must be new then
+        table.changes(0)
+        found = process_capabilities(self.name, table)
+        table.close()
+        return found
 
     def close(self) -> None:
         self.table.close()

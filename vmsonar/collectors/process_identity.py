@@ -44,20 +44,31 @@ class Identities:
         # Thousands of processes share a few groups: one object for each.
         self._memberships: dict[bytes, Membership] = {}
 
-    def read(self, process: Process) -> Identity:
-        """Everything, anew."""
+    def read(self, process: Process) -> Identity | None:
+        """Everything, anew; None if the process is gone. A zombie is what it was: it cannot say it any more."""
         uid = self._files.user_id(process)
+        before = process.identity
+        if uid is None and before is not None:
+            return None
         belongs = self.belongs(process)
+        contained = self._contained(process) if belongs.container_id is None else None
+        if contained is None and before is not None:
+            contained = before.contained
         return Identity(
             user_id=uid,
             user_name=self._users.name(uid) if uid is not None else None,
             program=process.comm.decode("utf-8", "backslashreplace"),
-            command=self._policy(arguments(self._files.cmdline(process) or b"")),
+            command=self._command(process, self._files.cmdline(process)),
             membership=belongs,
-            contained=self._contained(process) if belongs.container_id is None else None,
+            contained=contained if belongs.container_id is None else None,
             session=process.session,
             terminal=process.terminal,
         )
+
+    def _command(self, process: Process, cmdline: bytes | None) -> str | None:
+        if cmdline:
+            return self._policy(arguments(cmdline))
+        return process.identity.command if process.identity else None
 
     def belongs(self, process: Process) -> Membership:
         """Its control groups; also asked of a sleeper, because others can move it."""

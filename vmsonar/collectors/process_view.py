@@ -26,9 +26,7 @@ def process_gaps(table: ProcessTable) -> list[tuple[str, str]]:
 
 
 def process_capabilities(collector: str, table: ProcessTable) -> list[Capability]:
-    """The same for `vmsonar doctor`; asked before the first sample, it looks around first."""
-    if not table.by_name:
-        table.changes(0)
+    """The same for `vmsonar doctor`."""
     hidden, denied = _is_hidden(table), _denied(table)
     return [
         Capability(
