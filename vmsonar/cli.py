@@ -34,6 +34,9 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("install", "vmsonar.commands.install", "Make it a service of this machine."),
     Entry("uninstall", "vmsonar.commands.uninstall", "Take the service away again."),
     Entry("cloud-init", "vmsonar.commands.cloud_init", "Print user-data that installs it on a new VM."),
+    Entry(
+        "teardown", "vmsonar.commands.teardown", "Bring what was recorded to safety before the VM is gone."
+    ),
     Entry("bundle", "vmsonar.commands.bundle", "Make one transportable file of an archive."),
     Entry("verify", "vmsonar.commands.verify", "Is an archive or bundle whole and unaltered?"),
     Entry("recover", "vmsonar.commands.recover", "Save what is readable of a damaged archive or bundle."),

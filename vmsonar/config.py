@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta, field
 
 from vmsonar.config_forward import Forward
+from vmsonar.config_save import Save
 from vmsonar.config_section import Section
 from vmsonar.engine.labels import DEFAULT_LABELS
 from vmsonar.host import Host
@@ -164,6 +165,9 @@ class Config(Section, frozen=True):
     forward: Annotated[Forward, Meta(description="Where `vmsonar forward` sends records.")] = field(
         default_factory=Forward
     )
+    save: Annotated[
+        Save, Meta(description="Where `vmsonar teardown` brings what was recorded before the VM is gone.")
+    ] = field(default_factory=Save)
 
     @property
     def host(self) -> Host:

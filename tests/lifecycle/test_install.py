@@ -13,7 +13,7 @@ from tests.parts import requires
 from vmsonar.cli import COMMANDS
 from vmsonar.lifecycle.install import Choice, Installer
 from vmsonar.lifecycle.shipped import shipped
-from vmsonar.lifecycle.user_data import Site, check, user_data
+from vmsonar.lifecycle.user_data import Choices, Site, check, config_for, user_data, with_extras
 
 UNITS = sorted(shipped("units").glob("*.service")) + sorted(shipped("units").glob("*.timer"))
 SERVICES = [unit for unit in UNITS if unit.suffix == ".service"]
@@ -70,7 +70,7 @@ def test_systemd_is_told_and_a_failure_is_one_line(tmp_path):
 
     Live().install(Choice(), start=True)
     assert ["systemctl", "daemon-reload"] in said
-    assert said[-1] == ["systemctl", "--no-block", "restart", "vmsonar.service"]
+    assert ["systemctl", "--no-block", "restart", "vmsonar.service"] in said
     failing = Installer(Path("/"))
     with pytest.raises(VmsonarError, match=r"^false failed: |is not here"):
         failing._run(["false"])
@@ -115,3 +115,33 @@ def test_user_data_is_a_list_of_commands_and_files_and_nothing_else():
 def test_a_configuration_that_the_daemon_would_refuse_is_refused_at_once():
     with pytest.raises(VmsonarError, match="intervall"):
         user_data(Site(config={"intervall": "30s"}))
+
+
+def test_saving_enables_its_units_and_opens_the_one_folder(tmp_path):
+    (tmp_path / "etc/vmsonar").mkdir(parents=True)
+    (tmp_path / "etc/vmsonar/config.yaml").write_text("save: {to: '/mnt/results/{node}'}\n")
+    installer = Installer(tmp_path)
+    installer.install(Choice(save=True, forward=True), start=False)
+    assert installer.enabled(Choice(save=True, forward=True)) == [
+        "vmsonar.service", "vmsonar-bundle.service", "vmsonar-increment.timer", "vmsonar-forward.service"
+    ]  # fmt: skip
+    drop_in = "etc/systemd/system/vmsonar-bundle.service.d/vmsonar-save.conf"
+    assert b"\nReadWritePaths=-/mnt/results\n" in tree(tmp_path)[drop_in]
+    (tmp_path / "etc/vmsonar/config.yaml").write_text("save: {to: 's3://b/p/'}\n")
+    installer.install(Choice(save=True), start=False)
+    assert drop_in not in tree(tmp_path)
+
+
+def test_extras_are_put_where_pip_reads_them():
+    assert with_extras("vmsonar==1.2", "[sign]") == "vmsonar[sign]==1.2"
+    assert with_extras("vmsonar", "[kafka,sign]") == "vmsonar[kafka,sign]"
+    assert with_extras("https://x/vmsonar.whl", "[sign]") == "https://x/vmsonar.whl"
+
+
+def test_the_generator_refuses_what_could_not_work():
+    with pytest.raises(UsageError, match="needs --cluster"):
+        config_for(Choices(kafka="broker:9092"))
+    with pytest.raises(UsageError, match="unknown"):
+        config_for(Choices(upload_url="https://x/{host}"))
+    with pytest.raises(VmsonarError, match=r"save\.notice"):
+        user_data(Site(config=config_for(Choices(notice="moon"))))

@@ -1,12 +1,12 @@
 """`vmsonar cloud-init`: prints checked user-data for a site."""
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from vmsonar_archive.errors import Exit
 
-from vmsonar.lifecycle.user_data import Site, user_data
+from vmsonar.lifecycle.user_data import Choices, Site, config_for, extras_for, user_data, with_extras
 
 
 def command(
@@ -20,15 +20,39 @@ def command(
     one_shot: Annotated[
         bool, typer.Option("--one-shot", help="A sample a minute instead of a daemon.")
     ] = False,
+    save: Annotated[bool, typer.Option("--save", help="Bundle at shutdown, on the VM's own disk.")] = False,
+    upload_url: Annotated[
+        str | None,
+        typer.Option(
+            help="Where bundles go: https://…{time}…, s3://bucket/prefix/ or a folder.",
+            metavar="URL",
+        ),
+    ] = None,
+    notice: Annotated[
+        str | None, typer.Option(help="Watch for the end of the VM: aws, gcp or azure.", metavar="CLOUD")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Name of the group of machines.", metavar="NAME")
+    ] = None,
+    kafka: Annotated[
+        str | None, typer.Option(help="Forward to these brokers.", metavar="HOST:PORT,…")
+    ] = None,
 ) -> int:
     """Prints a part for cloud-init, to be used alone or merged with other parts.
 
     Example: vmsonar cloud-init --interval 30s > user-data
     """
-    config: dict[str, Any] = {}
-    if interval is not None:
-        config["interval"] = interval
-    chosen = {"--process-io": process_io, "--one-shot": one_shot}
+    choices = Choices(interval, upload_url, notice, cluster, kafka)
+    chosen = {
+        "--process-io": process_io,
+        "--one-shot": one_shot,
+        "--save": save or upload_url is not None or notice is not None,
+        "--forward": kafka is not None,
+    }
     options = tuple(name for name, wanted in chosen.items() if wanted)
-    sys.stdout.write(user_data(Site(package=package, wheels=wheels, config=config, options=options)))
+    extras = extras_for(choices, saves=chosen["--save"])
+    site = Site(
+        package=with_extras(package, extras), wheels=wheels, config=config_for(choices), options=options
+    )
+    sys.stdout.write(user_data(site))
     return Exit.OK

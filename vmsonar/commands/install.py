@@ -18,7 +18,9 @@ def command(
     process_io: Annotated[
         bool, typer.Option("--process-io", help="Show the I/O of every process (two capabilities).")
     ] = False,
-    save: Annotated[bool, typer.Option("--save", help="Make a bundle at shutdown.")] = False,
+    save: Annotated[
+        bool, typer.Option("--save", help="Bring what was recorded to safety: all along, and at shutdown.")
+    ] = False,
     forward: Annotated[
         bool, typer.Option("--forward", help="Send records on as the configuration says.")
     ] = False,

@@ -5,14 +5,19 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from vmsonar_archive.errors import VmsonarError
 
+from vmsonar.config import Config
+from vmsonar.config_file import read_config
 from vmsonar.lifecycle.shipped import shipped
+from vmsonar.lifecycle.target import parse_target
 
 _UNITS = Path("etc/systemd/system")
 _RECORDER_DROP_INS = _UNITS / "vmsonar.service.d"
+_SAVERS = ("vmsonar-bundle.service", "vmsonar-increment.service", "vmsonar-notice.service")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +28,9 @@ class Choice:
     one_shot: bool = False
     #: Grant the two capabilities that show every process's I/O.
     process_io: bool = False
-    #: Bundle at shutdown.
+    #: Bring what was recorded away: all along, and at shutdown.
     save: bool = False
-    #: Send records on, as the configuration says.
+    #: Forward records as the configuration says.
     forward: bool = False
 
 
@@ -39,7 +44,8 @@ class Installer:
 
     def install(self, choice: Choice, *, start: bool) -> list[str]:
         """Installs what was chosen and what applies here; returns the paths that were written."""
-        written = [self._copy(source, target) for source, target in self._files(choice)]
+        written = [self._write(target, source.read_bytes()) for source, target in self._files(choice)]
+        written += self._open_folder()
         if self._live:
             self._run(["systemd-sysusers", "/etc/sysusers.d/vmsonar.conf"])
             self._run(["systemd-tmpfiles", "--create", "/etc/tmpfiles.d/vmsonar.conf"])
@@ -76,10 +82,19 @@ class Installer:
         if self.has_docker and not choice.one_shot:
             units.append("vmsonar-containers.service")
         if choice.save:
-            units.append("vmsonar-bundle.service")
+            units += ["vmsonar-bundle.service", "vmsonar-increment.timer"]
+        if choice.save and self._config.save.notice != "none":
+            units.append("vmsonar-notice.service")
         if choice.forward:
             units.append("vmsonar-forward.service")
+        if self._live and find_spec("pyarrow") is not None:
+            units.append("vmsonar-derive.timer")
         return units
+
+    @property
+    def _config(self) -> Config:
+        path = self._root / "etc/vmsonar/config.yaml"
+        return read_config(path) if path.exists() else Config()
 
     @property
     def has_docker(self) -> bool:
@@ -105,12 +120,24 @@ class Installer:
         if self.has_nvidia:
             yield shipped("units/drop-ins/vmsonar-nvidia.conf"), _RECORDER_DROP_INS / "vmsonar-nvidia.conf"
 
-    def _copy(self, source: Path, target: Path) -> str:
+    def _open_folder(self) -> list[str]:
+        """Lets the units that save write to the folder that the configuration names, and to no other."""
+        to = self._config.save.to
+        places = [_UNITS / f"{unit}.d/vmsonar-save.conf" for unit in _SAVERS]
+        if to is None or not parse_target(to).is_folder:
+            for place in places:
+                (self._root / place).unlink(missing_ok=True)
+            return []
+        folder = Path(to.split("{")[0] + "x").parent if "{" in to else Path(to)
+        content = f"# Where save.to leads.\n[Service]\nReadWritePaths=-{folder}\n".encode()
+        return [self._write(place, content) for place in places]
+
+    def _write(self, target: Path, content: bytes) -> str:
         place = self._root / target
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             temporary = place.with_name(f".{place.name}.tmp")
-            temporary.write_bytes(source.read_bytes())
+            temporary.write_bytes(content)
             temporary.chmod(0o644)
             temporary.replace(place)
         except PermissionError:

@@ -1,5 +1,6 @@
 """User-data for cloud-init: one part that installs, configures and starts vmsonar (cc_write_files, cc_runcmd)."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +9,7 @@ from vmsonar_archive.errors import UsageError
 
 from vmsonar.config_file import parse_config
 from vmsonar.lifecycle.shipped import shipped
+from vmsonar.lifecycle.target import parse_target
 
 _SETUP = "/usr/local/sbin/vmsonar-setup"
 #: What cloud-init itself does not check: a misspelt top-level key is silently ignored.
@@ -26,6 +28,52 @@ class Site:
     config: dict[str, Any] = field(default_factory=dict)
     #: Options of `vmsonar install`.
     options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the generator is asked for."""
+
+    interval: str | None = None
+    upload_url: str | None = None
+    notice: str | None = None
+    cluster: str | None = None
+    kafka: str | None = None
+
+
+def config_for(choices: Choices) -> dict[str, Any]:
+    """The configuration that says the same; refuses what could not work on the VM."""
+    config: dict[str, Any] = {}
+    if choices.interval is not None:
+        config["interval"] = choices.interval
+    save = {"to": choices.upload_url, "notice": choices.notice}
+    if any(save.values()):
+        config["save"] = {key: value for key, value in save.items() if value is not None}
+    if choices.upload_url is not None:
+        parse_target(choices.upload_url)
+    if choices.kafka is not None and choices.cluster is None:
+        raise UsageError("--kafka needs --cluster: topics are named after it")
+    if choices.kafka is not None:
+        config["forward"] = {"cluster": choices.cluster, "brokers": choices.kafka.split(",")}
+    elif choices.cluster is not None:
+        config["forward"] = {"cluster": choices.cluster}
+    return config
+
+
+def extras_for(choices: Choices, *, saves: bool) -> str:
+    """What pip is to install beside the recorder."""
+    needed = {
+        "kafka": choices.kafka is not None,
+        "s3": (choices.upload_url or "").startswith("s3:"),
+        "sign": saves,
+    }
+    names = [name for name, wanted in needed.items() if wanted]
+    return f"[{','.join(names)}]" if names else ""
+
+
+def with_extras(package: str, extras: str) -> str:
+    """The requirement with extras; a path, a URL or one that has its own is left as it is."""
+    return re.sub(r"^([A-Za-z0-9._-]+)(?=$|[<>=~!])", rf"\1{extras}", package)
 
 
 def user_data(site: Site) -> str:

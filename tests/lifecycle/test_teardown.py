@@ -1,0 +1,219 @@
+"""Exit 0 only when everything is safe where it was to go; what cannot be sent waits and goes out later."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from vmsonar_archive.errors import UsageError, VmsonarError
+from vmsonar_archive.identity import read_identity
+from vmsonar_archive.reader import open_archive
+from vmsonar_archive.verify_path import verify_path
+
+from tests.bundle.making import START, fill, make_archive, open_writer
+from tests.bundle.tls_server import Store, running
+from tests.real.certificates import Authority, make_authority
+from vmsonar.lifecycle.apart import OutOfTime, within
+from vmsonar.lifecycle.target import expiry, parse_target
+from vmsonar.lifecycle.teardown import signing_key
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory) -> Authority:
+    return make_authority(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture
+def store(authority) -> Iterator[Store]:
+    with running(authority.issue("teardown")) as server:
+        yield server
+
+
+class Vm:
+    """An archive with a configuration, and the command."""
+
+    def __init__(self, root: Path, authority: Authority) -> None:
+        self.root = root
+        self.archive = make_archive(root / "archive")
+        self.waiting = root / "waiting"
+        self.waiting.mkdir()
+        self._authority = authority
+
+    def record(self, samples: int, hours: float) -> None:
+        writer = open_writer(self.archive)
+        fill(writer, samples, START + timedelta(hours=hours), first=1000)
+        writer.close()
+
+    def teardown(self, *more: str, to: str | None, sign: str = "none", **config) -> tuple[int, dict]:
+        save = {"waiting": str(self.waiting), "sign": sign} | ({"to": to} if to else {})
+        file = self.root / "config.yaml"
+        file.write_text(yaml.safe_dump({"save": save, **config}))
+        command = [sys.executable, "-m", "vmsonar", "teardown", "--archive", str(self.archive), "--json"]
+        environment = {**os.environ, "SSL_CERT_FILE": str(self._authority.certificate)}
+        done = subprocess.run(
+            [*command, "--config", str(file), *more],
+            env=environment, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert "Traceback" not in done.stderr
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    def numbers(self, bundle: Path) -> list[int]:
+        report = verify_path(bundle)
+        assert report.ok, report.findings
+        with open_archive(bundle) as inside:
+            return [sample.seq for sample in inside.samples()]
+
+
+@pytest.fixture
+def vm(tmp_path, authority) -> Vm:
+    return Vm(tmp_path, authority)
+
+
+def bundles(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.tar"), key=lambda path: path.stat().st_mtime)
+
+
+def test_a_folder_gets_each_sample_once(vm, tmp_path):
+    target = tmp_path / "results"
+    target.mkdir()
+    to = f"{target}/{{node}}/{{archive}}"
+    code, said = vm.teardown(to=to)
+    assert (code, said["waiting"], said["troubles"]) == (0, [], [])
+    (first,) = bundles(target)
+    assert first.parent == target / "web1" / read_identity(vm.archive).archive
+    code, said = vm.teardown(to=to)
+    assert (code, said["delivered"]) == (0, [])
+    vm.record(4, hours=3)
+    assert vm.teardown(to=to)[0] == 0
+    _, second = bundles(target)
+    assert vm.numbers(first) == list(range(2, 42))
+    assert vm.numbers(second) == list(range(43, 47))
+
+
+def test_without_a_target_the_bundle_stays_here(vm):
+    code, said = vm.teardown(to=None)
+    (bundle,) = bundles(vm.waiting)
+    assert (code, said["delivered"], said["waiting"]) == (0, [str(bundle)], [])
+    assert len(vm.numbers(bundle)) == 40
+
+
+def test_what_cannot_be_sent_waits_and_goes_out_first(vm, store):
+    to = f"https://localhost:{store.server_port}/bucket/{{node}}-{{time}}.tar"
+    store.plan = ["403"]
+    code, said = vm.teardown(to=to)
+    (waits,) = bundles(vm.waiting)
+    assert (code, said["delivered"], said["waiting"]) == (3, [], [str(waits)])
+    content = waits.read_bytes()
+    vm.record(4, hours=3)
+    code, said = vm.teardown(to=to)
+    assert (code, len(said["delivered"]), said["waiting"]) == (0, 2, [])
+    assert bundles(vm.waiting) == []
+    assert content in store.stored.values()
+    assert all(f"/bucket/web1-{datetime.now(UTC):%Y}" in name for name in store.stored)
+
+
+def test_a_silent_server_cannot_hold_up_a_shutdown(vm):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        to = f"https://localhost:{silent.getsockname()[1]}/{{time}}"
+        begin = time.monotonic()
+        code, said = vm.teardown("--limit", "4s", to=to)
+    assert time.monotonic() - begin < 5 * 5
+    assert code == 3
+    assert len(vm.numbers(Path(said["waiting"][0]))) == 40
+
+
+def test_increments_leave_no_copy_and_resume_sends_only_what_waits(vm, store, tmp_path):
+    target = tmp_path / "results"
+    assert vm.teardown("--increment", to=str(target))[0] == 3
+    assert bundles(vm.waiting) == []
+    assert vm.teardown(to=str(target))[0] == 3
+    vm.record(4, hours=3)
+    target.mkdir()
+    code, said = vm.teardown("--resume", to=str(target))
+    assert (code, len(said["delivered"])) == (0, 1)
+    assert vm.numbers(*bundles(target)) == list(range(2, 42))
+    assert vm.teardown("--increment", to=str(target))[0] == 0
+    assert vm.numbers(bundles(target)[1]) == list(range(43, 47))
+
+
+def test_one_url_takes_one_whole_bundle_and_no_increments(vm, store):
+    to = store.url("vm.tar")
+    assert vm.teardown("--increment", to=to)[0] == 0
+    assert store.stored == {}
+    assert vm.teardown(to=to)[0] == 0
+    assert list(store.stored) == ["/bucket/vm.tar"]
+
+
+def test_it_is_signed(vm, tmp_path):
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
+    assert vm.teardown(to=None, sign=str(tmp_path / "key"))[0] == 0
+    assert verify_path(*bundles(vm.waiting)).signed_by is not None
+
+
+def test_forwarding_that_fails_is_not_safe(vm, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    forward = {
+        "to": "http",
+        "url": f"http://127.0.0.1:{port}/",
+        "state": str(tmp_path / "state"),
+        "cluster": "c",
+    }
+    code, said = vm.teardown("--limit", "3s", to=None, forward=forward)
+    assert (code, said["forwarded"]) == (3, False)
+    assert len(bundles(vm.waiting)) == 1
+
+
+def test_which_key_signs(tmp_path):
+    (tmp_path / "host-key").write_text("none")
+    credentials = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    assert signing_key("none", credentials) is None
+    assert signing_key("auto", credentials) is None
+    (tmp_path / "host-key").write_text("-----BEGIN OPENSSH PRIVATE KEY-----")
+    assert signing_key("auto", credentials) == tmp_path / "host-key"
+    assert signing_key("other", credentials) == tmp_path / "other"
+    with pytest.raises(UsageError, match="no systemd credentials"):
+        signing_key("other", {})
+
+
+@pytest.mark.parametrize(
+    ("to", "message"),
+    [
+        ("https://x/{host}", r"\{host\} is unknown"),
+        ("http://x/y", "by https:// or to s3:"),
+        ("s3:bucket", "by https:// or to s3:"),
+        ("results", "neither a folder's full path"),
+    ],
+)
+def test_targets_that_could_never_work(to, message):
+    with pytest.raises(UsageError, match=message):
+        parse_target(to)
+
+
+def test_when_a_signed_url_expires():
+    amz = "https://b.s3.amazonaws.com/k?X-Amz-Date=20261116T050000Z&X-Amz-Expires=3600&X-Amz-Signature=x"
+    assert expiry(amz) == datetime(2026, 11, 16, 6, tzinfo=UTC)
+    assert expiry("https://storage/k?Expires=1794805200&Signature=x") == datetime.fromtimestamp(
+        1794805200, UTC
+    )
+    assert expiry("https://a.blob/k?se=2026-11-16T06:00:00Z&sig=x") == datetime(2026, 11, 16, 6, tzinfo=UTC)
+    assert expiry("https://x/k?Expires=soon") is None
+    assert expiry("https://x/k") is None
+
+
+def test_work_that_hangs_is_ended_with_its_children():
+    begin = time.monotonic()
+    with pytest.raises(OutOfTime):
+        within(0.3, lambda: subprocess.run(["sleep", "60"], check=False).returncode, int)
+    assert time.monotonic() - begin < 5
+    assert within(5, lambda: 7, int) == 7
+    with pytest.raises(VmsonarError, match="ZeroDivisionError"):
+        within(5, lambda: 1 // 0 if time else 0, int)

@@ -1,0 +1,79 @@
+"""`vmsonar teardown`: brings what was recorded to safety before the VM is gone."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from vmsonar_archive.errors import UsageError
+
+from vmsonar.commands.options import ArchiveOption, ConfigOption, JsonOption
+from vmsonar.commands.output import print_json
+from vmsonar.config import Config
+from vmsonar.config_file import load_config
+from vmsonar.lifecycle.forwarding import Forwarding, is_configured
+from vmsonar.lifecycle.teardown import Job, Saved, increment, resume, teardown
+from vmsonar.places import archive_to_read
+from vmsonar.quantities import parse_duration
+
+
+def command(
+    archive: ArchiveOption = None,
+    config: ConfigOption = None,
+    limit: Annotated[str, typer.Option(metavar="2min", help="How long all of it may take.")] = "2min",
+    only_new: Annotated[
+        bool, typer.Option("--increment", help="Send what is new while the VM lives; for a timer.")
+    ] = False,
+    only_waiting: Annotated[
+        bool, typer.Option("--resume", help="Send only bundles that wait on the disk.")
+    ] = False,
+    json: JsonOption = False,
+) -> int:
+    """Bundles what no bundle has taken yet, signs it, brings it where the section `save` says, and forwards the rest.
+
+    Exit 0 only when everything is safe where it was to go; 3 when a bundle still waits on this disk.
+
+    Example: sudo vmsonar teardown --limit 60s
+    """
+    if only_new and only_waiting:
+        raise UsageError("--increment and --resume exclude each other: give one of them")
+    settings = load_config(config)
+    job = Job(archive_to_read(archive, settings.archive), settings.save, _seconds(limit))
+    part = increment if only_new else resume if only_waiting else None
+    saved = part(job) if part else _everything(job, settings, config)
+    _tell(saved, json)
+    return saved.exit_code
+
+
+def _everything(job: Job, settings: Config, config: Path | None) -> Saved:
+    forwarding = None
+    if is_configured(settings.forward):
+        forwarding = Forwarding(job.archive, config, settings.forward, job.seconds)
+    saved = teardown(job)
+    if forwarding is not None:
+        saved.forwarded = forwarding.wait()
+    return saved
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(parse_duration(text))
+    except ValueError as error:
+        raise UsageError(f"--limit: {error}") from None
+    if seconds < 1:
+        raise UsageError("--limit: less than a second is no time at all")
+    return seconds
+
+
+def _tell(saved: Saved, json: bool) -> None:
+    if json:
+        print_json(saved)
+        return
+    for place in saved.delivered:
+        print(place)
+    for trouble in saved.troubles:
+        print(f"vmsonar teardown: {' '.join(trouble.split())}", file=sys.stderr)
+    for bundle in saved.waiting:
+        print(f"vmsonar teardown: {bundle} waits to be sent: vmsonar teardown --resume", file=sys.stderr)
+    if saved.forwarded is False:
+        print("vmsonar teardown: not all records are forwarded; the archive holds them", file=sys.stderr)
