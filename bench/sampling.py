@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from vmsonar_archive.reader import open_archive
@@ -33,10 +34,14 @@ def run() -> list[Figure]:
 
 def _measure(load_name: str, bound: float) -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder, _daemon(Path(folder)) as pid:
+        _wait_for_first_sample(Path(folder) / "archive")
         time.sleep(SETTLE)
-        outside = cost_per_second(family(pid), SECONDS)
+        begin = datetime.now(UTC)
+        spent = cost_per_second(family(pid), SECONDS) * SECONDS
+        end = datetime.now(UTC)
         memory = pss([pid])
-        samples = list(_samples(Path(folder) / "archive"))[int(SETTLE) :]
+        samples = [one for one in _samples(Path(folder) / "archive") if begin <= one.time < end]
+    outside = spent / len(samples)
     count = sum(len(sample.process) for sample in samples) / len(samples)
     return [
         Figure(
@@ -46,6 +51,11 @@ def _measure(load_name: str, bound: float) -> list[Figure]:
         Figure(f"{load_name}: processes recorded", count, "processes"),
         Figure(f"{load_name}: memory of the daemon", memory / 2**20, "MB PSS", 18.0),
     ]
+
+
+def _wait_for_first_sample(root: Path) -> None:
+    while not list(root.glob("*/*/*/sample-*")):
+        time.sleep(0.1)
 
 
 def _own_cost(samples: list[Sample]) -> float:
