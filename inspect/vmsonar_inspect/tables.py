@@ -104,10 +104,26 @@ class Tables:
             raise UsageError("the query has no answer to write: begin it with SELECT")
         return relation
 
-    def arrow(self, query: str) -> "pa.Table":
-        """The answer to a query as an Arrow table."""
+    @property
+    def names(self) -> list[str]:
+        """Every table and view."""
+        return [*TABLES, *SUMMARIES, *VIEWS]
+
+    def arrow(self, what: str) -> "pa.Table":
+        """A table, a view or the answer to a query as an Arrow table."""
+        query = f"SELECT * FROM {what}" if what in self.names else what  # noqa: S608 - one of our names
         self.require(self.bases_of(query))
         return self._connection.sql(query).to_arrow_table()
+
+    def pandas(self, what: str) -> Any:
+        """The same as a pandas frame; missing integers stay integers."""
+        return self.arrow(what).to_pandas(types_mapper=_pandas_type)
+
+    def polars(self, what: str) -> Any:
+        """The same as a Polars frame."""
+        import polars
+
+        return polars.from_arrow(self.arrow(what))
 
     def bases_of(self, query: str) -> set[str]:
         """The tables that a query may read, directly or through views: those whose names occur in it."""
@@ -152,6 +168,12 @@ def open_tables(
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
+
+
+def _pandas_type(kind: "pa.DataType") -> Any:
+    import pandas
+
+    return pandas.ArrowDtype(kind)
 
 
 def _define(connection: Any, scratch: Path) -> dict[str, set[str]]:

@@ -65,10 +65,10 @@ def _values(series: Series, measure: Measure) -> "pa.Array":
 
     total = None
     for name in measure.fields:
-        value = series.rows[name].combine_chunks().cast(pa.float64())
+        value = series.rows[name].combine_chunks().cast(pa.float64(), safe=False)
         total = value if total is None else pc.add(total, value)
     if measure.less is not None:
-        taken = series.rows[measure.less].combine_chunks().cast(pa.float64())
+        taken = series.rows[measure.less].combine_chunks().cast(pa.float64(), safe=False)
         total = pc.subtract(total, pc.fill_null(taken, 0.0))
     divisor = measure.divisor or series.ticks_per_second
     return total if divisor == 1.0 else pc.divide(total, divisor)
@@ -84,7 +84,7 @@ def _counted(series: Series, measure: Measure, group: Any, boottime: Any, values
 
     same = pc.equal(group, _shift(group))
     rise = pc.if_else(same, pc.subtract(values, _shift(values)), None)
-    seconds = pc.if_else(same, pc.divide(pc.subtract(boottime, _shift(boottime)).cast("double"), 1e9), None)
+    seconds = pc.if_else(same, pc.divide(pc.subtract(boottime, _shift(boottime)).cast("double", safe=False), 1e9), None)
     fell = pc.less(rise, 0.0)
     rise = pc.if_else(pc.fill_null(fell, False), values if series.table in RESET_TO_ZERO else None, rise)
     begin = _begins(series, group, boottime, same)

@@ -1,6 +1,7 @@
 """Writes one table as Parquet: series order, delta-coded counters, zstd; complete or not there at all."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,8 @@ class TableFile:
 
     def abandon(self) -> None:
         """Leaves nothing behind."""
+        with suppress(Exception):  # what failed before may fail again here
+            self._writer.close()
         self._file.close()
         self._temporary.unlink(missing_ok=True)
 
