@@ -84,7 +84,9 @@ def _counted(series: Series, measure: Measure, group: Any, boottime: Any, values
 
     same = pc.equal(group, _shift(group))
     rise = pc.if_else(same, pc.subtract(values, _shift(values)), None)
-    seconds = pc.if_else(same, pc.divide(pc.subtract(boottime, _shift(boottime)).cast("double", safe=False), 1e9), None)
+    seconds = pc.if_else(
+        same, pc.divide(pc.subtract(boottime, _shift(boottime)).cast("double", safe=False), 1e9), None
+    )
     fell = pc.less(rise, 0.0)
     rise = pc.if_else(pc.fill_null(fell, False), values if series.table in RESET_TO_ZERO else None, rise)
     begin = _begins(series, group, boottime, same)
