@@ -90,7 +90,7 @@ def job_figures(job: JobUse, context: JobContext, machine: Machine, use: NodeUse
         "pressure_cpu_mean": context.pressure_cpu,
         "pressure_memory_mean": context.pressure_memory,
         "pressure_io_mean": context.pressure_io,
-        "runnable_median": context.runnable,
+        "runnable_mean": context.runnable,
         **spread("threads", job.threads),
         "workers": context.workers,
         "top_worker_share": context.top_worker_share,

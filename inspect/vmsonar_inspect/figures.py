@@ -23,6 +23,7 @@ WRITERS: dict[str, Writer] = {
     "pressure_cpu_mean": units.share,
     "pressure_memory_mean": units.share,
     "pressure_io_mean": units.share,
+    "runnable_mean": units.count,
     "runnable_median": units.count,
     "runnable_p95": units.count,
     "threads_mean": units.count,

@@ -64,7 +64,9 @@ class Inspection:
         hosts: dict[str, str | None],
         findings: Sequence[Finding],
         settings: Settings,
+        deep: bool = True,
     ) -> None:
+        self.deep = deep
         self.asker = Asker(connection)
         self.sources = sources
         self.hosts = hosts
@@ -99,7 +101,7 @@ class Inspection:
 
     @cached_property
     def _all_jobs(self) -> dict[Key, JobUse]:
-        found = load_jobs(self.asker, self.settings.programs, self.container_names)
+        found = load_jobs(self.asker, self.settings.programs, self.container_names, self.deep)
         names = {machine.archive: machine.hostname for machine in self.machines}
         for key, job in found.items():
             job.hostname = names.get(key[0])
@@ -181,12 +183,12 @@ class Inspection:
     def contexts(self) -> dict[Key, JobContext]:
         self._node_steps  # noqa: B018 - the query joins them
         least = self.settings.rules.thin
-        judged = [
-            key
+        judged = {
+            key: job
             for key, job in self._all_jobs.items()
             if job.samples >= least.samples and (job.observed_seconds or 0.0) >= least.seconds
-        ]
-        return load_contexts(self.asker, judged)
+        }
+        return load_contexts(self.asker, judged, self.deep)
 
     @cached_property
     def events(self) -> list[tuple[str, Happening]]:

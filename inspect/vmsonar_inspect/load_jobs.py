@@ -9,6 +9,7 @@ from vmsonar_inspect.programs import Program, ProgramMap
 #: What names a job across the tables.
 Key = tuple[str, str, int, int]
 _KEY = "archive, boot, pgid, start_ticks"
+_KEY_OF_J = "j.archive, j.boot, j.pgid, j.start_ticks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +30,15 @@ def key_of(row: Record) -> Key:
     return row["archive"], row["boot"], row["pgid"], row["start_ticks"]
 
 
-def load_jobs(asker: Asker, programs: ProgramMap, names: dict[str, str | None]) -> dict[Key, JobUse]:
-    """Every job, by its key."""
+def load_jobs(
+    asker: Asker, programs: ProgramMap, names: dict[str, str | None], deep: bool
+) -> dict[Key, JobUse]:
+    """Every job, by its key; a deep look names a shell's job after the program that it kept busiest."""
     profiles = {(*key_of(row), row["measure"]): row for row in asker.rows(_PROFILE)}
     cards = {key_of(row): row for row in asker.rows(_GPU)} if asker.has("gpu_process") else {}
     last = {row["archive"]: row["time"] for row in asker.rows(_LAST)}
-    busiest = {key_of(row): row["command"] for row in asker.rows(_BUSIEST)} if asker.rows(_ANY_SHELL) else {}
+    shells = deep and bool(asker.rows(_ANY_SHELL))
+    busiest = {key_of(row): row["command"] for row in asker.rows(_BUSIEST)} if shells else {}
     jobs = {}
     for row in asker.rows("SELECT * FROM job_usage"):
         key = key_of(row)
@@ -166,10 +170,10 @@ def _held(row: Record) -> float | None:
     return None if mean is None or seconds is None else mean * seconds
 
 
-def load_contexts(asker: Asker, judged: list[Key]) -> dict[Key, JobContext]:
-    """How the machine fared while each of these jobs ran."""
+def load_contexts(asker: Asker, judged: dict[Key, JobUse], deep: bool) -> dict[Key, JobContext]:
+    """How the machine fared while each of these jobs ran; a deep look also tells how its work was divided."""
     _tell(asker, judged)
-    workers = {key_of(row): row for row in asker.rows(_WORKERS)}
+    workers = {key_of(row): row for row in asker.rows(_WORKERS)} if deep else {}
     found = {}
     for row in asker.rows(_CONTEXT):
         key = key_of(row)
@@ -187,26 +191,32 @@ def load_contexts(asker: Asker, judged: list[Key]) -> dict[Key, JobContext]:
     return found
 
 
-def _tell(asker: Asker, keys: list[Key]) -> None:
-    """Hands the keys of some jobs to the tables."""
+def _tell(asker: Asker, jobs: dict[Key, JobUse]) -> None:
+    """Hands some jobs to the tables."""
     asker.connection.execute(
-        "CREATE OR REPLACE TEMP TABLE judged_jobs (archive VARCHAR, boot VARCHAR, pgid BIGINT, start_ticks BIGINT)"
+        "CREATE OR REPLACE TEMP TABLE judged_jobs (archive VARCHAR, boot VARCHAR, pgid BIGINT, start_ticks BIGINT, "
+        "first_time TIMESTAMP, last_time TIMESTAMP)"
     )
-    if keys:
-        asker.connection.executemany("INSERT INTO judged_jobs VALUES (?, ?, ?, ?)", keys)
+    rows = [
+        (*key, job.first.replace(tzinfo=None), job.last.replace(tzinfo=None))
+        for key, job in jobs.items()
+        if job.first is not None and job.last is not None
+    ]
+    if rows:
+        asker.connection.executemany("INSERT INTO judged_jobs VALUES (?, ?, ?, ?, ?, ?)", rows)
 
 
+# By time rather than by sample: a month of jobs is never read for it.
 _CONTEXT = f"""
-    SELECT {_KEY}, {weighted_mean("n.cpu_busy_cores", "n.interval_seconds")} AS node_cores,
+    SELECT {_KEY_OF_J}, {weighted_mean("n.cpu_busy_cores", "n.interval_seconds")} AS node_cores,
         {weighted_mean("n.cpu_some_share", "n.interval_seconds")} AS pressure_cpu,
         {weighted_mean("n.memory_some_share", "n.interval_seconds")} AS pressure_memory,
         {weighted_mean("n.io_some_share", "n.interval_seconds")} AS pressure_io,
         SUM((n.disk_read_bytes_per_second + n.disk_write_bytes_per_second) * n.interval_seconds) AS disk_bytes,
-        quantile_cont(n.tasks_runnable, 0.5) AS runnable
-    FROM job AS j
-    JOIN judged_jobs USING ({_KEY})
-    JOIN node_steps AS n ON j.archive = n.archive AND j.run = n.run AND j.seq = n.seq
-    GROUP BY {_KEY}"""  # noqa: S608
+        AVG(n.tasks_runnable) AS runnable
+    FROM judged_jobs AS j
+    JOIN node_steps AS n ON j.archive = n.archive AND n.time BETWEEN j.first_time AND j.last_time
+    GROUP BY {_KEY_OF_J}"""  # noqa: S608
 
 # Workers are the members that lived for most of the job and run the same program as the busiest of them.
 _WORKERS = f"""

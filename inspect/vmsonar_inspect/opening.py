@@ -14,16 +14,16 @@ from vmsonar_inspect.waiting import waiting
 
 
 @contextmanager
-def opened(paths: Sequence[Path], settings: Settings) -> Iterator[Inspection]:
-    """An inspection of everything that lies at these paths."""
+def opened(paths: Sequence[Path], settings: Settings, deep: bool = True) -> Iterator[Inspection]:
+    """An inspection of everything that lies at these paths; a shallow one never reads processes."""
     sources, hosts = find_archives(paths)
     what = next(iter(sources.values())) if len(sources) == 1 else f"{len(sources)} archives"
     with waiting(f"reading {what}"):
         tables = open_tables(list(paths), since=settings.frame.since, until=settings.frame.until)
-        # Damage is met when segments are read; processes, which are most of them, are left until they are asked for.
-        tables.require(base for base in BASES if not base.startswith("process"))
+        # Damage is met when segments are read; what is needed is read in one go, processes only where they matter.
+        tables.require(base for base in BASES if deep or not base.startswith("process"))
     with tables:
-        yield Inspection(tables, sources, hosts, tables.findings, settings)
+        yield Inspection(tables, sources, hosts, tables.findings, settings, deep)
 
 
 def find_archives(paths: Sequence[Path]) -> tuple[dict[str, str], dict[str, str | None]]:

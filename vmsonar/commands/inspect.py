@@ -34,6 +34,11 @@ class Wish:
     sort: str | None
     top: int | None
 
+    @property
+    def is_deep(self) -> bool:
+        """Whether processes have to be read, which are most of an archive."""
+        return self.job is not None or self.view in ("advice", "programs")
+
 
 _VIEWS = "summary, jobs, containers, gpus, users, programs, timeline, advice, gaps"
 
@@ -123,7 +128,7 @@ def command(
     if follow:
         _follow(folders, settings, wish)
         return
-    with opened(folders, settings()) as inspection:
+    with opened(folders, settings(), wish.is_deep or html is not None) as inspection:
         if html is not None:
             _write_page(inspection, html, zone)
         elif as_json:
@@ -206,7 +211,7 @@ def _follow(folders: list[Path], settings: "Callable[[], Settings]", wish: Wish)
     from vmsonar_inspect.opening import opened
 
     def look() -> "RenderableType":
-        with opened(folders, settings()) as inspection:
+        with opened(folders, settings(), wish.is_deep) as inspection:
             return _presented(inspection, wish)
 
     follow_view(look)
