@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 
 from vmsonar_archive import layout
 from vmsonar_archive.check import Checked, check_segment, gap_between
@@ -158,26 +159,37 @@ def _check_content(
     deep: bool,
     progress: Callable[[int], None],
 ) -> None:
-    def check(item: tuple[str, Entry | None]) -> Checked:
-        path, entry = item
-        if SegmentName.parse(path) is None:
-            return _check_other(source, path, entry, progress)
-        checked = _check_segment(source, path, path, entry, deep, progress)
-        if entry is None or not any(finding.severity is Severity.ERROR for finding in checked.findings):
-            return checked
-        version = _right_version(source, entry)
-        if version is None:
-            return checked
-        checked = _check_segment(source, version, path, entry, deep, no_progress)
-        checked.find(Code.PENDING, "was just being replaced by the version that the journal speaks of")
-        return checked
+    # Here, because a process that helps imports this module in turn.
+    from vmsonar_archive.spread import can_spread, spread
 
-    with ThreadPoolExecutor(_THREADS) as pool:
-        results = list(pool.map(check, present.items()))
+    if deep and can_spread(present.values()):
+        results = spread(source.name, list(present.items()), progress)
+    else:
+        with ThreadPoolExecutor(_THREADS) as pool:
+            check = partial(check_file, source, deep=deep, progress=progress)
+            results = list(pool.map(check, present.items()))
     for checked in results:
         for finding in checked.findings:
             report.add(finding)
     _summarise(report, results)
+
+
+def check_file(
+    source: Source, item: tuple[str, Entry | None], *, deep: bool, progress: Callable[[int], None]
+) -> Checked:
+    """What one file turns out to be, given what the journal says of it."""
+    path, entry = item
+    if SegmentName.parse(path) is None:
+        return _check_other(source, path, entry, progress)
+    checked = _check_segment(source, path, path, entry, deep, progress)
+    if entry is None or not any(finding.severity is Severity.ERROR for finding in checked.findings):
+        return checked
+    version = _right_version(source, entry)
+    if version is None:
+        return checked
+    checked = _check_segment(source, version, path, entry, deep, no_progress)
+    checked.find(Code.PENDING, "was just being replaced by the version that the journal speaks of")
+    return checked
 
 
 def _check_segment(

@@ -6,10 +6,12 @@ import tarfile
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from vmsonar_archive.bundle import tar
 from vmsonar_archive.bundle.make import bundle_to_file
 from vmsonar_archive.bundle.tar import Header
 from vmsonar_archive.reader import open_archive
+from vmsonar_archive.verify import Depth
 from vmsonar_archive.verify_path import verify_path
 
 from tests.bundle.making import START, fill, make_archive, open_writer
@@ -104,3 +106,18 @@ def test_changed_file_is_taken_along_and_said(tmp_path: Path) -> None:
     report = verify_path(Path(bundled.output))
     assert not report.ok
     assert bytes(content) in Path(bundled.output).read_bytes()
+
+
+def test_deep_look_is_spread_over_processes(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmsonar_archive.spread._WORTH_BYTES", 0)
+    bundled = bundle_to_file(archive, tmp_path / "x.tar")
+    report = verify_path(Path(bundled.output), Depth.DEEP)
+    assert report.ok
+    assert report.findings == []
+    assert (report.samples, report.files) == (40, 3)
+    content = bytearray(Path(bundled.output).read_bytes())
+    content[5000] ^= 1
+    (tmp_path / "y.tar").write_bytes(content)
+    assert not verify_path(tmp_path / "y.tar", Depth.DEEP).ok

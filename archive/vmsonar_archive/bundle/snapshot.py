@@ -152,8 +152,8 @@ def _hold_sealed(folder: int, snapshot: Snapshot, entry: Entry, pending: bool, o
 
 
 def _hold_unlisted(folder: int, snapshot: Snapshot, path: str, size: int, owner: int) -> None:
-    if path in snapshot.ledger.gone or layout.is_temporary(path):
-        return
+    if path in snapshot.ledger.gone or layout.is_temporary(path) or (size >= 0 and layout.is_parquet(path)):
+        return  # on its way out, or on its way in: a table that the writer has not journalled yet
     if size >= 0 and SegmentName.parse(path) is None:
         detail = "is no part of the archive, and is left out"
         snapshot.find(Code.UNLISTED, path, detail, Severity.WARNING)
