@@ -73,7 +73,18 @@ class Forward(Section, frozen=True):
         list[str],
         Meta(description="Only these kinds of rows (`sysinfo`, `node`, `process`, …); none means all."),
     ] = field(default_factory=list)
-    redact: Annotated[bool, Meta(description="Whether names, commands and paths are masked.")] = False
+    redact: Annotated[
+        list[Literal["user", "host", "command", "path", "label", "all"]],
+        Meta(
+            description="What is replaced by pseudonyms, as `vmsonar bundle --redact` does; ids always are then."
+        ),
+    ] = field(default_factory=list)
+    redact_key_file: Annotated[
+        str | None,
+        Meta(
+            description="File with the key of the pseudonyms; by default one that never leaves the archive."
+        ),
+    ] = None
     state: Annotated[
         str | None,
         Meta(

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import msgspec
 import typer
+from vmsonar_archive.bundle.redact import parse_kinds
 from vmsonar_archive.errors import AnswerIsNo, Exit, UsageError
 from vmsonar_archive.records import KINDS
 
@@ -38,7 +39,10 @@ def command(
     select: Annotated[
         list[str] | None, typer.Option(metavar="KIND", help="Only this kind of row, or sysinfo; repeatable.")
     ] = None,
-    redact: Annotated[bool, typer.Option("--redact", help="Mask names, commands and paths.")] = False,
+    redact: Annotated[
+        str | None,
+        typer.Option(metavar="KINDS", help="Hide user, host, command, path, label, or all; as bundle does."),
+    ] = None,
     json: JsonOption = False,
 ) -> int:
     """Sends every record of the archive, as it is written, to Kafka or an HTTP endpoint.
@@ -49,8 +53,6 @@ def command(
     """
     settings = load_config(config)
     forward = _with_options(settings.forward, select, redact)
-    if forward.redact:
-        raise UsageError("forward.redact: this version cannot mask what it forwards")
     plan = Plan(forward)
     way = Way(once, _duration(timeout) if once else None, _since(since) if since else None)
     signals = Signals()
@@ -72,12 +74,15 @@ def command(
     return _answer(status, once, json)
 
 
-def _with_options(forward: Forward, select: list[str] | None, redact: bool) -> Forward:
+def _with_options(forward: Forward, select: list[str] | None, redact: str | None) -> Forward:
     chosen = select or forward.select
     unknown = [kind for kind in chosen if kind not in KINDS and kind != "sysinfo"]
     if unknown:
         raise UsageError(f"no such kind: {unknown[0]}; there are sysinfo, {', '.join(KINDS)}")
-    return msgspec.structs.replace(forward, select=chosen, redact=redact or forward.redact)
+    if redact:
+        parse_kinds(redact)
+    hidden = [name.strip() for name in redact.split(",")] if redact else forward.redact
+    return msgspec.structs.replace(forward, select=chosen, redact=hidden)
 
 
 def _duration(text: str) -> float | None:

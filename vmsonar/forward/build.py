@@ -1,11 +1,14 @@
 """Puts the parts of a forwarder together from the configuration."""
 
 import base64
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vmsonar_archive.dialect.known import Known
 from vmsonar_archive.dialect.sonar import Sonar
 from vmsonar_archive.errors import UsageError
 from vmsonar_archive.identity import ArchiveIdentity
+from vmsonar_archive.layout import NAMESPACE_FILE
 
 from vmsonar.config_forward import Forward
 from vmsonar.forward import settings
@@ -14,18 +17,21 @@ from vmsonar.forward.kafka_errors import Login
 from vmsonar.forward.pump import Target
 from vmsonar.forward.secrets import read_secret
 from vmsonar.forward.sender import Sender
-from vmsonar.forward.translate import NativeTranslator, Redaction, Selection, SonarTranslator, Translator
+from vmsonar.forward.translate import NativeTranslator, Selection, SonarTranslator, Translator
+
+if TYPE_CHECKING:
+    from vmsonar_archive.bundle.redact import Redactor
 
 
 class Plan:
     """What the configuration asks for; makes new senders and translators as often as they are needed."""
 
-    def __init__(self, forward: Forward, redaction: Redaction | None = None) -> None:
+    def __init__(self, forward: Forward) -> None:
         self.forward = forward
         self.cluster = settings.check(forward)
         self.target = Target(settings.topics(forward, self.cluster), int(forward.max_message))
         self.selection = Selection(forward.select)
-        self._redaction = redaction
+        self._redactor: Redactor | None = None
 
     @property
     def destination(self) -> str:
@@ -35,18 +41,28 @@ class Plan:
             f"kafka {','.join(forward.brokers)}" if forward.to == "kafka" else f"{forward.to} {forward.url}"
         )
 
-    def sender(self, node: str) -> Sender:
-        if self.forward.to == "kafka":
-            return self._kafka(node)
-        return self._http(node)
+    def attend(self, root: Path) -> None:
+        """Takes what it needs from the archive that is going to be sent."""
+        self._redactor = make_redactor(self.forward, root)
+
+    def node(self, identity: ArchiveIdentity) -> str:
+        """The node's name as the archive knows it, or its pseudonym."""
+        shown = identity if self._redactor is None else self._redactor.identity(identity)
+        names = (shown.hostname_full, shown.hostname_short)
+        ordered = names if self.forward.host_name == "full" else names[::-1]
+        return next((name for name in ordered if name), shown.machine_id)
+
+    def sender(self, identity: ArchiveIdentity) -> Sender:
+        node = self.node(identity)
+        return self._kafka(node) if self.forward.to == "kafka" else self._http(node)
 
     def translator(self, identity: ArchiveIdentity, cursor: Cursor) -> Translator:
         known = Known(cursor.boots)
-        node = node_name(identity, self.forward)
+        node = self.node(identity)
         if self.forward.dialect == "native":
-            return NativeTranslator(node, self.forward.host_name, self.selection, self._redaction, known)
+            return NativeTranslator(node, self.forward.host_name, self.selection, self._redactor, known)
         sonar = Sonar(self.cluster, node, self.forward.host_name, known)
-        return SonarTranslator(sonar, self.selection, self._redaction)
+        return SonarTranslator(sonar, self.selection, self._redactor)
 
     def _kafka(self, node: str) -> Sender:
         from vmsonar.forward.kafka import KafkaSender
@@ -85,8 +101,19 @@ class Plan:
         return None
 
 
-def node_name(identity: ArchiveIdentity, forward: Forward) -> str:
-    """The node's name as the archive knows it."""
-    full, short = identity.hostname_full, identity.hostname_short
-    names = (full, short) if forward.host_name == "full" else (short, full)
-    return next((name for name in names if name), identity.machine_id)
+def make_redactor(forward: Forward, root: Path) -> "Redactor | None":
+    """What hides names, where that is asked for; its key is the archive's own unless one is given."""
+    if not forward.redact:
+        return None
+    from vmsonar_archive.bundle.redact import Redactor, key_from_namespace, parse_kinds
+
+    if forward.redact_key_file is not None:
+        key = read_secret(forward.redact_key_file, "forward.redact_key_file").encode()
+    else:
+        path = root / NAMESPACE_FILE
+        try:
+            key = key_from_namespace(path.read_bytes())
+        except OSError as error:
+            said = f"cannot read {path}: {error.strerror}; give redact_key_file"
+            raise UsageError(f"forward.redact: {said}") from None
+    return Redactor(key, parse_kinds(",".join(forward.redact)))

@@ -131,13 +131,7 @@ class Pump:
 
     def _messages(self, record: Record, value: bytes) -> list[Message]:
         stamp = record.stamp
-        headers = {
-            "archive": self._feed.identity.archive,
-            "run": stamp.run,
-            "boot": stamp.boot,
-            "seq": str(stamp.seq),
-            "head": self._feed.journal.head,
-        }
+        headers = self._translator.headers(self._feed.identity.archive, stamp, self._feed.journal.head)
         topic, key = self._target.topics[record.kind], self._translator.node_at(stamp.seq)
         message = Message(topic, key, value, headers)
         return self._parts(message, self._target.max_message) if self._is_too_large(message) else [message]

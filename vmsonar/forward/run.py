@@ -15,7 +15,7 @@ from vmsonar_archive.layout import ARCHIVE_FILE
 from vmsonar_archive.lock import WriterLock
 
 from vmsonar.forward.backoff import Backoff
-from vmsonar.forward.build import Plan, node_name
+from vmsonar.forward.build import Plan
 from vmsonar.forward.cursor import Cursor, read_cursor, write_cursor
 from vmsonar.forward.feed import AnotherArchive, Feed, first_cursor
 from vmsonar.forward.pump import Pump, Rewind, TooMuch
@@ -120,9 +120,10 @@ class Forwarder:
     def _session(self, identity: ArchiveIdentity, end: float | None) -> ForwardStatus:
         """One feed and one sender, from the cursor on."""
         cursor = self._cursor = self._cursor or self._load(identity)
+        self._plan.attend(self._root)
         feed = Feed(self._root, identity, cursor, self._log.warning, self._way.since, self._resume)
         try:
-            sender = self._plan.sender(node_name(identity, self._plan.forward))
+            sender = self._plan.sender(identity)
             translator = self._plan.translator(identity, cursor)
             pump = Pump(
                 feed, translator, sender, self._plan.target, cursor, self._state, self._log.warning,

@@ -1,19 +1,21 @@
 """From a line of the archive to the message that is sent, in one of two dialects."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 import msgspec
 from vmsonar_archive.dialect.known import HostName, Infos, Known
 from vmsonar_archive.dialect.sonar import Sonar, envelope
 from vmsonar_archive.layout import SYSINFO
 from vmsonar_archive.lines import BadLine, decode_sample, decode_sysinfo, record_line
-from vmsonar_archive.records import KINDS, Sample, SysInfo
+from vmsonar_archive.records import KINDS, Sample, Stamp, SysInfo
 
 from vmsonar.forward.split import split_native, split_sonar
 from vmsonar.forward.tail import Record
 
-Redaction = Callable[[Sample | SysInfo], Sample | SysInfo]
+if TYPE_CHECKING:
+    from vmsonar_archive.bundle.redact import Redactor
 
 _decode_infos = msgspec.json.Decoder(Infos).decode
 
@@ -39,10 +41,10 @@ class Selection:
 class Translator(ABC):
     """Fed with every record in order: those that were sent before only teach it."""
 
-    def __init__(self, known: Known, selection: Selection, redact: Redaction | None) -> None:
+    def __init__(self, known: Known, selection: Selection, redactor: "Redactor | None") -> None:
         self.known = known
         self._selection = selection
-        self._redact = redact
+        self._redactor = redactor
 
     @abstractmethod
     def learn(self, record: Record) -> None:
@@ -60,13 +62,27 @@ class Translator(ABC):
     def split(self, value: bytes, limit: int) -> list[bytes]:
         """The same message in several by job; in one where it cannot be divided."""
 
+    def headers(self, archive: str, stamp: Stamp, head: str) -> dict[str, str]:
+        """The record's id, and the journal's head where that does not tell whose it is."""
+        hide = self._redactor
+        if hide is None:
+            return {
+                "archive": archive,
+                "run": stamp.run,
+                "boot": stamp.boot,
+                "seq": str(stamp.seq),
+                "head": head,
+            }
+        names = {"archive": archive, "run": stamp.run, "boot": stamp.boot}
+        return {**{name: hide.identifier(value) for name, value in names.items()}, "seq": str(stamp.seq)}
+
     def _sysinfo(self, line: bytes) -> SysInfo:
         info = decode_sysinfo(line)
-        return self._redact(info) if self._redact else info  # type: ignore[return-value]
+        return self._redactor.sysinfo(info) if self._redactor else info
 
     def _sample(self, line: bytes) -> Sample:
         sample = decode_sample(line)
-        return self._redact(sample) if self._redact else sample  # type: ignore[return-value]
+        return self._redactor.sample(sample) if self._redactor else sample
 
 
 class SonarTranslator(Translator):
@@ -76,9 +92,9 @@ class SonarTranslator(Translator):
         self,
         sonar: Sonar,
         selection: Selection,
-        redact: Redaction | None = None,
+        redactor: "Redactor | None" = None,
     ) -> None:
-        super().__init__(sonar.known, selection, redact)
+        super().__init__(sonar.known, selection, redactor)
         self._sonar = sonar
         self._last_passed: bytes | None = None
 
@@ -92,7 +108,7 @@ class SonarTranslator(Translator):
         if record.kind == SYSINFO:
             self.known.learn_machine(self._sysinfo(record.line))
             return
-        if self._redact is not None:
+        if self._redactor is not None:
             self._sonar.pass_over(self._sample(record.line))
             return
         try:
@@ -124,10 +140,10 @@ class NativeTranslator(Translator):
         node: str,
         host_name: HostName,
         selection: Selection,
-        redact: Redaction | None = None,
+        redactor: "Redactor | None" = None,
         known: Known | None = None,
     ) -> None:
-        super().__init__(known or Known(), selection, redact)
+        super().__init__(known or Known(), selection, redactor)
         self._node = node
         self._host_name: HostName = host_name
 
@@ -147,9 +163,9 @@ class NativeTranslator(Translator):
             self.known.learn_machine(info)
             if not self._selection.sysinfo:
                 return None
-            return record.line if self._redact is None else record_line(info)[:-1]
+            return record.line if self._redactor is None else record_line(info)[:-1]
         if not self._selection.samples:
             return None
-        if self._redact is None and not self._selection.is_partial:
+        if self._redactor is None and not self._selection.is_partial:
             return record.line
         return record_line(self._selection.of(self._sample(record.line)))[:-1]
