@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # What is held of undecoded rows, and of sorted chunks before they go to disk.
 _COLLECT_BYTES = 8 * 1024 * 1024
-_SORTED_BYTES = 16 * 1024 * 1024
+_SORTED_BYTES = 8 * 1024 * 1024
 
 
 #: The summary that an archive keeps: of every table that has one.
@@ -233,6 +233,7 @@ class Derivation:
             columns |= {name: part[name] for name in part.column_names if name not in ("stamp", "series")}
             file.write(self._assemble(table, columns))
             self.result.rows[table] += len(part)
+            pa.default_memory_pool().release_unused()
 
     def _series_names(
         self, table: str, part: "pa.Table", keys: Sequence[tuple[Key, int]]

@@ -13,8 +13,9 @@ from vmsonar_archive.parquet.schema import arrow
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PARTITION_ROWS = 120_000
-_SPILL_ROWS = 16_384
+PARTITION_ROWS = 64_000
+# A partition takes a few hundred rows of each run: larger batches would be read mostly in vain.
+_SPILL_ROWS = 512
 
 
 class Run:
@@ -45,7 +46,7 @@ class Run:
             sink.write_table(self._table, max_chunksize=_SPILL_ROWS)
         self._table = None
         self._file.flush()
-        self._reader = pa.ipc.open_file(pa.PythonFile(self._file, "r"))
+        self._reader = pa.ipc.open_file(pa.OSFile(f"/proc/self/fd/{self._file.fileno()}", "r"))
 
     def rows(self, start: int, end: int) -> "pa.Table":
         """The rows from start to end."""
@@ -120,6 +121,7 @@ class Runs:
         together = pa.concat_tables(blocks).combine_chunks()
         if len(blocks) == 1:
             return together
+        blocks.clear()
         order = array("q")
         for piece in chain.from_iterable(pieces.values()):
             order.extend(piece)
