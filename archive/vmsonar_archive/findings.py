@@ -41,6 +41,7 @@ class Code(StrEnum):
     UNCHECKED_SIGNATURE = "unchecked_signature"
     UNCONFIRMED = "unconfirmed"
     UP_TO_DATE = "up_to_date"
+    UNCHECKED_TABLES = "unchecked_tables"
 
 
 _NOTES = {
@@ -54,6 +55,7 @@ _NOTES = {
     Code.SIGNED,
     Code.UNCHECKED_SIGNATURE,
     Code.UP_TO_DATE,
+    Code.UNCHECKED_TABLES,
 }
 
 

@@ -64,6 +64,8 @@ def verify(
         _summarise_journal(report, ledger)
     else:
         _check_content(report, source, present, deep=depth is Depth.DEEP, progress=progress)
+    if depth is Depth.DEEP and any(layout.is_parquet(path) for path in present):
+        _check_tables(report, source)
     report.findings.sort(key=lambda finding: (finding.severity is not Severity.ERROR, finding.path))
     return report
 
@@ -172,6 +174,14 @@ def _check_content(
         for finding in checked.findings:
             report.add(finding)
     _summarise(report, results)
+
+
+def _check_tables(report: Report, source: Source) -> None:
+    # Here, because it loads what an ordinary look does not need.
+    from vmsonar_archive.parquet.compare import compare_tables
+
+    for finding in compare_tables(source):
+        report.add(finding)
 
 
 def check_file(

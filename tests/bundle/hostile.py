@@ -22,14 +22,19 @@ IDENTITY = b'{"format":1,"archive":"a","machine_id":"m","created":"2026-11-16T00
 SECRET = "/etc/shadow"
 
 
-def canonical(payload: dict[str, bytes], described: list[BundledFile] | None = None) -> bytes:
+def canonical(
+    payload: dict[str, bytes],
+    described: list[BundledFile] | None = None,
+    head: str = GENESIS,
+    archive: str = "a",
+) -> bytes:
     """A bundle that is right in every hash, whatever it holds."""
-    record = BundleRecord(format=1, archive="a", head=GENESIS, files=described or [])
+    record = BundleRecord(format=1, archive=archive, head=head, files=described or [])
     data = {names.PAYLOAD + path: content for path, content in payload.items()}
     sums = ((name, hashlib.sha256(content).hexdigest()) for name, content in data.items())
     tags = {
         names.BAGIT: manifest.DECLARATION,
-        names.BAG_INFO: manifest.bag_info("a", {path: len(content) for path, content in payload.items()}),
+        names.BAG_INFO: manifest.bag_info(archive, {path: len(content) for path, content in payload.items()}),
         names.BUNDLE: record.encode(),
         names.MANIFEST: manifest.encode(sums),
     }

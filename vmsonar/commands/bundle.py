@@ -49,6 +49,9 @@ def command(
         Path | None,
         typer.Option(help="A secret file for the pseudonyms, instead of the archive's own.", metavar="FILE"),
     ] = None,
+    parquet: Annotated[
+        bool, typer.Option("--parquet", help="Also make the Parquet tables of days that have none.")
+    ] = False,
     increment: Annotated[
         bool, typer.Option("--increment", help="Only what no confirmed upload has taken before.")
     ] = False,
@@ -74,6 +77,7 @@ def command(
         redact=parse_kinds(redact) if redact is not None else frozenset(),
         redact_key=_read_key(redact_key) if redact_key else None,
         increment=increment,
+        parquet=parquet,
     )
     bundled = _bundle(archive_to_read(archive, None), output, options, json)
     _tell(bundled, json)

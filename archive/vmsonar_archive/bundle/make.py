@@ -3,6 +3,7 @@
 import hashlib
 import os
 import resource
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -19,9 +20,11 @@ from vmsonar_archive.bundle.privileges import OpenOutput, must_drop, run_apart
 from vmsonar_archive.bundle.redact import Redactor, key_from_namespace
 from vmsonar_archive.bundle.select import Selection, plan_selected
 from vmsonar_archive.bundle.snapshot import Snapshot, take_snapshot
+from vmsonar_archive.bundle.tables import add_tables
 from vmsonar_archive.bundle.write import Signer, Sink, write_bundle
 from vmsonar_archive.errors import UsageError, VmsonarError
 from vmsonar_archive.findings import Code, Finding, Severity
+from vmsonar_archive.parquet.schema import arrow
 from vmsonar_archive.signer import SigningProcess
 from vmsonar_archive.units import Sensitivity
 
@@ -67,6 +70,8 @@ class Options:
     #: What to replace by pseudonyms, and under which key; None for the archive's own.
     redact: frozenset[Sensitivity] = frozenset()
     redact_key: bytes | None = None
+    #: Make the Parquet tables of days that have none.
+    parquet: bool = False
     #: Leave out what a confirmed upload has taken before.
     increment: bool = False
 
@@ -124,6 +129,9 @@ def run(
     archive: Path, options: Options, deliver: Deliver, open_output: OpenOutput, *, apart: bool = False
 ) -> Bundled:
     """Does all that is done with the archive's content, with its owner's rights; apart: in a child in any case."""
+    if options.parquet:
+        # Loaded now: with fewer rights it may not be found. It says so if it is not installed.
+        arrow()
     folder = files.open_root(archive)
     # Started now, while the key can be read: later we may have fewer rights.
     key = SigningProcess(options.sign) if options.sign else None
@@ -161,7 +169,10 @@ def _make(
             detail = f"no sample since record {selection.after_seq}: there is nothing to bundle"
             note = Finding.of(Code.UP_TO_DATE, "", detail)
             return Bundled(name=plan.folder, head=plan.record.head, findings=[*plan.findings, note])
-        bundled = deliver(plan, signer, open_output)
+        with tempfile.TemporaryDirectory(prefix="vmsonar-") as tables:
+            if options.parquet:
+                plan = add_tables(plan, Path(tables))
+            bundled = deliver(plan, signer, open_output)
         if options.increment and bundled.confirmed and bundled.sha256:
             acknowledge(folder, snapshot, bundled.name, bundled.sha256)
         return bundled

@@ -37,11 +37,12 @@ class Series:
     starts: Sequence[float | None]
 
 
-def summarize(series: Series) -> "pa.Table":
-    """One row per series and measure."""
+def summarize(series: Series) -> "pa.Table | None":
+    """One row per series and measure; None when nothing was measured at all."""
     pa = arrow()
     parts = [_measured(series, measure) for measure in MEASURES[series.table]]
-    return pa.concat_tables([part for part in parts if part is not None])
+    known = [part for part in parts if part is not None]
+    return pa.concat_tables(known) if known else None
 
 
 def _measured(series: Series, measure: Measure) -> "pa.Table | None":

@@ -89,6 +89,8 @@ class SeriesDay:
         group = _numbers([count for _, count in keys])
         series = Series(table, group, stamped["boottime"], rows, self._ticks, starts)
         summary = summarize(series)
+        if summary is None:
+            return
         times = pa.table({"group": group, "time": stamped["time"]}).group_by("group", use_threads=False)
         seen = times.aggregate([("time", "min"), ("time", "max")])
         index = summary["group"].combine_chunks()

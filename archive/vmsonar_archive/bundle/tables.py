@@ -1,0 +1,91 @@
+"""Parquet tables made for a bundle, of the days in it that have none."""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+
+import msgspec
+
+from vmsonar_archive import layout
+from vmsonar_archive.bundle.plan import Item, Plan
+from vmsonar_archive.bundle.record import DERIVE, BundledFile
+from vmsonar_archive.frames import read_frames
+from vmsonar_archive.layout import SAMPLE, SYSINFO, SegmentName
+from vmsonar_archive.lines import BadLine, decode_sysinfo
+
+_CHUNK = 1024 * 1024
+_USUAL_TICKS = 100.0
+
+
+def add_tables(plan: Plan, folder: Path) -> Plan:
+    """The same plan with tables, which lie in a folder until the bundle is written."""
+    days: dict[str, list[tuple[SegmentName, Item]]] = defaultdict(list)
+    for item in plan.items:
+        name = SegmentName.parse(item.path)
+        if name is not None:
+            days[layout.day_path(name.day)].append((name, item))
+    has_tables = {item.path.rpartition("/")[0] for item in plan.items if layout.is_parquet(item.path)}
+    ticks = _ticks(days)
+    made = [
+        described
+        for day, segments in sorted(days.items())
+        if day not in has_tables
+        for described in _derive(plan, day, sorted(segments, key=lambda one: one[0]), folder / day, ticks)
+    ]
+    items = [Item(one.path, one.bytes, partial(_content, folder / one.path), one.sha256) for one in made]
+    record = msgspec.structs.replace(
+        plan.record, files=sorted([*plan.record.files, *made], key=lambda one: one.path)
+    )
+    rest = sorted([*plan.items[2:], *items], key=lambda item: item.path)
+    return Plan(plan.folder, record, [*plan.items[:2], *rest], plan.findings)
+
+
+def _derive(
+    plan: Plan, day: str, segments: list[tuple[SegmentName, Item]], folder: Path, ticks: float
+) -> Iterator[BundledFile]:
+    from vmsonar_archive.parquet.derive import Derivation
+    from vmsonar_archive.parquet.footer import Source
+
+    if not any(name.kind == SAMPLE for name, _ in segments):
+        return
+    folder.mkdir(parents=True)
+    derivation = Derivation(
+        plan.record.archive, day.replace("/", "-"), folder, ticks_per_second=ticks, durable=False
+    )
+    for kind, add in ((SAMPLE, derivation.add_samples), (SYSINFO, derivation.add_sysinfos)):
+        for name, item in segments:
+            if name.kind == kind:
+                add(_lines(item))
+    sources = [Source(path=item.path, sha256=item.sha256) for _, item in segments]
+    for path in sorted(derivation.finish(sources).files.values()):
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        yield BundledFile(
+            path=f"{day}/{path.name}", operations=[DERIVE], bytes=path.stat().st_size, sha256=digest
+        )
+
+
+def _lines(item: Item) -> Iterator[bytes]:
+    for found in read_frames(BytesIO(b"".join(item.content()))):
+        yield from found.lines
+
+
+def _ticks(days: dict[str, list[tuple[SegmentName, Item]]]) -> float:
+    """The length of a tick, which the first description of the machine tells."""
+    for _, segments in sorted(days.items()):
+        for name, item in segments:
+            for line in _lines(item) if name.kind == SYSINFO else ():
+                try:
+                    return float(decode_sysinfo(line).ticks_per_second or _USUAL_TICKS)
+                except BadLine:
+                    continue
+    return _USUAL_TICKS
+
+
+def _content(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
