@@ -61,9 +61,10 @@ wheelhouse: venv ## Build an offline installation: wheels with their hashes, in 
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --wheel-dir wheelhouse '.[sign]'
 	$(BIN)/python cloud-init/pin.py wheelhouse
 
-docs: venv ## Generate docs/format.md, the JSON Schema and docs/configuration.md
+docs: venv ## Generate the reference pages, the JSON Schema and the examples in cloud-init/
 	$(BIN)/python -m vmsonar_archive.reference docs
 	$(BIN)/python -m vmsonar.config_reference docs
+	$(BIN)/python -m vmsonar.lifecycle.variants cloud-init
 	$(BIN)/python -m vmsonar_inspect.reference docs
 
 clean: ## Remove what make made

@@ -15,6 +15,7 @@ from vmsonar.collectors.registry import COLLECTORS, Entry, make
 from vmsonar.collectors.setup import Setup, setup_for
 from vmsonar.config import Config
 from vmsonar.identity import boot_id, node_identity
+from vmsonar.lifecycle.checks import examine_save
 from vmsonar.quantities import show_size
 
 #: What an extra brings, by the module that shows that it is installed.
@@ -32,6 +33,7 @@ _DESCRIPTORS = 4096
 def examine(config: Config, archive: Path) -> list[Capability]:
     """Everything, the environment first."""
     found = [_writable(archive), _space(archive, config), _descriptors(), *map(_extra, _EXTRAS)]
+    found += examine_save(config, Clock().now())
     setup = setup_for(config, machine_id=node_identity(config.host).machine_id)
     for entry in COLLECTORS:
         found += _collector(entry, setup)

@@ -14,6 +14,7 @@ from vmsonar.config import Config
 from vmsonar.drift import ClockWatch
 from vmsonar.identity import Change, IdentityWatch
 from vmsonar.log import Log
+from vmsonar.notice_file import NoticeWatch
 from vmsonar.notify import Notifier, Watchdog, watchdog_seconds
 from vmsonar.places import archive_to_write, find_config
 from vmsonar.session import Options, Session, Surroundings, budget_of
@@ -47,6 +48,7 @@ class Daemon:
         self._identity = IdentityWatch(config.host)
         self._session = Session.begin(config, options, self._identity.node, around)
         self._clocks = ClockWatch(self._clock)
+        self._notices = NoticeWatch(config.host.run)
         self._end = (
             None if options.duration is None else self._clock.monotonic_ns() + int(options.duration * 1e9)
         )
@@ -79,7 +81,7 @@ class Daemon:
             self._tick(late)
 
     def _tick(self, late: int) -> None:
-        events = self._clocks.events()
+        events = [*self._clocks.events(), *self._notices.events()]
         change = self._identity.change()
         if change is not None:
             events.append(self._follow(change))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -9,13 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from vmsonar_archive.opening import open_source
+from vmsonar_archive.bundle.signature import Trust, read_trust
 from vmsonar_archive.reader import open_archive
-from vmsonar_archive.verify import verify
+from vmsonar_archive.verify_path import verify_path
 
 from tests.parts import requires
 from tests.real.guest import Guest
+from tests.real.wait import wait_until
+from vmsonar.lifecycle.install import Choice, Installer
+from vmsonar.lifecycle.shipped import shipped
 from vmsonar.lifecycle.user_data import Site, user_data
+from vmsonar.lifecycle.variants import VARIANTS
 
 pytestmark = requires("systemd_guest")
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -52,6 +57,8 @@ def guest(tmp_path_factory, wheelhouse) -> Iterator[Guest]:
     data = user_data(Site(config={"interval": "1s"}, wheels=WHEELS, options=("--save",)))
     with Guest(tmp_path_factory.mktemp("vm") / "guest", data, host_name="born") as guest:
         guest.copy_in(wheelhouse, WHEELS)
+        for name in VARIANTS:
+            guest.copy_in(shipped(name), f"/root/{name}")
         guest.boot()
         wait_for_samples(guest, 2)
         yield guest
@@ -71,6 +78,13 @@ def wait_for_samples(guest: Guest, count: int, seconds: float = 60) -> None:
     raise AssertionError(guest.run("journalctl", "-u", "vmsonar", "--no-pager", check=False).stdout)
 
 
+def host_trust(guest: Guest, folder: Path) -> Trust:
+    """Demands a signature by the guest's own SSH host key, as whoever knows the VM would."""
+    key = guest.read("/etc/ssh/ssh_host_ed25519_key.pub").decode()
+    (folder / "signers").write_text(f"born {key}")
+    return read_trust(folder / "signers", "born")
+
+
 def test_a_first_boot_brings_a_healthy_service(guest):
     assert json.loads(guest.read("/run/cloud-init/result.json"))["v1"]["errors"] == []
     assert guest.run("systemctl", "is-active", "vmsonar").stdout == "active\n"
@@ -79,6 +93,13 @@ def test_a_first_boot_brings_a_healthy_service(guest):
     assert guest.run("stat", "-c", "%U %a", ARCHIVE).stdout == "vmsonar 750\n"
     failed = guest.run("systemctl", "--failed", "--no-legend", "--plain").stdout
     assert "vmsonar" not in failed
+
+
+def test_cloud_init_itself_accepts_every_example(guest):
+    for name in VARIANTS:
+        done = guest.run("cloud-init", "schema", "--config-file", f"/root/{name}", check=False)
+        assert done.returncode == 0, (name, done.stdout, done.stderr)
+        assert "Valid" in done.stdout, (name, done.stdout, done.stderr)
 
 
 def test_the_watchdog_restarts_a_stopped_recorder(guest):
@@ -116,10 +137,9 @@ def test_an_orderly_end_leaves_a_bundle_and_a_reboot_goes_on(guest, tmp_path):
     wait_for_samples(guest, seen + 4)
     guest.power_off()
     (bundle,) = guest.copy_out("/var/lib/vmsonar-bundles", tmp_path / "bundles").glob("*.tar")
-    source = open_source(bundle)
-    report = verify(source)
-    source.close()
+    report = verify_path(bundle, trust=host_trust(guest, tmp_path))
     assert report.ok, report.findings
+    assert report.signed_by is not None
     with open_archive(bundle) as archive:
         samples = list(archive.samples())
         commands = {info.command for sample in samples for info in sample.process_info}
@@ -154,6 +174,64 @@ def test_a_pulled_plug_costs_nothing_that_was_recorded(guest, tmp_path):
     guest.kill()
 
 
+# Takes connections, never says a word, and is still there when everything else has been stopped.
+SILENT = "import socket, time; server = socket.create_server(('127.0.0.1', 4433)); time.sleep(600)"
+
+
+def configure(guest: Guest, to: str) -> None:
+    """Between two boots, as a new image or an administrator would."""
+    guest.write("/etc/vmsonar/config.yaml", json.dumps({"interval": "1s", "save": {"to": to}}))
+    Installer(guest.root).install(Choice(save=True), start=False)
+
+
+def test_an_unreachable_target_does_not_hold_up_the_end_and_gets_its_bundle_later(guest, tmp_path):
+    old = {path.name for path in guest.copy_out("/var/lib/vmsonar-bundles", tmp_path / "old").iterdir()}
+    configure(guest, "https://127.0.0.1:4433/{node}-{time}.tar")
+    guest.boot()
+    wait_for_samples(guest, 2)
+    unit = ["systemd-run", "--unit", "silent", "--property", "DefaultDependencies=no"]
+    guest.run(*unit, "python3", "-c", SILENT)
+    begin = time.monotonic()
+    guest.power_off()
+    assert time.monotonic() - begin < 5 * 25
+    kept = guest.copy_out("/var/lib/vmsonar-bundles", tmp_path / "kept")
+    (new,) = {path.name for path in kept.iterdir()} - old
+    report = verify_path(kept / new, trust=host_trust(guest, tmp_path))
+    assert report.ok, report.findings
+    assert report.samples > 0
+
+    configure(guest, "/srv/results")
+    guest.write("/etc/systemd/system/vmsonar-increment.timer.d/soon.conf", "[Timer]\nRandomizedDelaySec=0\n")
+    guest.write("/etc/tmpfiles.d/results.conf", "d /srv/results 0750 vmsonar vmsonar -\n")
+    guest.boot()
+    guest.wait_for(f"/srv/results/{new}", 60)
+    assert guest.read(f"/srv/results/{new}") == (kept / new).read_bytes()
+    wait_until(lambda: not guest.run("ls", "/var/lib/vmsonar-bundles").stdout, 60, "nothing to wait any more")
+
+
+HUNGRY = "import time; held = bytearray(400 * 2**20); time.sleep(60)"
+
+
+def test_hungry_work_is_recorded_and_the_recorder_stays_small(guest, tmp_path):
+    """In the guest that the test before has booted."""
+    guest.run("systemd-run", "--unit", "hungry", "python3", "-c", HUNGRY)
+    wait_for_samples(guest, status(guest)["samples"] + 3)
+    guest.run("sh", "-c", "dd if=/dev/zero of=/var/fill bs=1M; sleep 3; rm /var/fill", check=False)
+    wait_for_samples(guest, status(guest)["samples"] + 3)
+    pid = guest.run("systemctl", "show", "-P", "MainPID", "vmsonar").stdout.strip()
+    peak = re.search(r"VmHWM:\s+(\d+) kB", guest.read(f"/proc/{pid}/status").decode())
+    assert peak is not None
+    assert int(peak[1]) < 256 * 1024
+    assert guest.run("systemctl", "show", "-P", "NRestarts", "vmsonar").stdout == "0\n"
+    guest.power_off()
+    folder = guest.copy_out(ARCHIVE, tmp_path / "archive")
+    assert verify_path(folder).ok
+    with open_archive(folder) as archive:
+        samples = list(archive.samples())
+    assert max(row.resident or 0 for sample in samples for row in sample.process) > 400 * 2**20
+    assert "disk_full" in {gap.reason for sample in samples for gap in sample.gap}
+
+
 def test_a_new_instance_id_begins_a_new_archive_and_breaks_nothing(guest):
     before = json.loads(guest.read(f"{ARCHIVE}/archive.json"))
     guest.instance_id = "i-reborn"
@@ -165,3 +243,16 @@ def test_a_new_instance_id_begins_a_new_archive_and_breaks_nothing(guest):
     known = before.get("instance_id") is not None
     assert (after["archive"] != before["archive"]) is known
     guest.kill()
+
+
+def test_uninstalling_leaves_the_archive_and_nothing_else(guest):
+    guest.boot()
+    wait_for_samples(guest, 1)
+    guest.run("vmsonar", "uninstall")
+    assert guest.run("systemctl", "list-unit-files", "--no-legend", "vmsonar*", check=False).stdout == ""
+    assert guest.run("systemctl", "list-units", "--all", "--no-legend", "--plain", "vmsonar*").stdout == ""
+    assert guest.run("pgrep", "-u", "vmsonar", check=False).stdout == ""
+    assert guest.run("vmsonar", "verify", ARCHIVE).returncode == 0
+    guest.run("vmsonar", "uninstall", "--purge")
+    assert guest.run("ls", ARCHIVE, "/etc/vmsonar", check=False).stdout == ""
+    guest.power_off()

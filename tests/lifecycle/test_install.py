@@ -11,9 +11,11 @@ from vmsonar_archive.errors import UsageError, VmsonarError
 
 from tests.parts import requires
 from vmsonar.cli import COMMANDS
+from vmsonar.config_file import parse_config
 from vmsonar.lifecycle.install import Choice, Installer
 from vmsonar.lifecycle.shipped import shipped
 from vmsonar.lifecycle.user_data import Choices, Site, check, config_for, user_data, with_extras
+from vmsonar.lifecycle.variants import VARIANTS, render
 
 UNITS = sorted(shipped("units").glob("*.service")) + sorted(shipped("units").glob("*.timer"))
 SERVICES = [unit for unit in UNITS if unit.suffix == ".service"]
@@ -145,3 +147,12 @@ def test_the_generator_refuses_what_could_not_work():
         config_for(Choices(upload_url="https://x/{host}"))
     with pytest.raises(VmsonarError, match=r"save\.notice"):
         user_data(Site(config=config_for(Choices(notice="moon"))))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_examples_are_what_the_generator_prints(name):
+    text = shipped(name).read_text()
+    assert text == render(VARIANTS[name]), "run: make docs"
+    document = yaml.safe_load(text)
+    check(document)
+    parse_config(document["write_files"][0]["content"], name)

@@ -17,12 +17,16 @@ from vmsonar_archive.identity import read_identity
 from vmsonar_archive.reader import open_archive
 from vmsonar_archive.verify_path import verify_path
 
+from bench.model import Recorder
 from tests.bundle.making import START, fill, make_archive, open_writer
 from tests.bundle.tls_server import Store, running
 from tests.real.certificates import Authority, make_authority
+from vmsonar.config import Config
+from vmsonar.config_save import Save
 from vmsonar.lifecycle.apart import OutOfTime, within
+from vmsonar.lifecycle.checks import examine_save
 from vmsonar.lifecycle.target import expiry, parse_target
-from vmsonar.lifecycle.teardown import signing_key
+from vmsonar.lifecycle.teardown import Job, signing_key, teardown
 
 
 @pytest.fixture(scope="module")
@@ -217,3 +221,49 @@ def test_work_that_hangs_is_ended_with_its_children():
     assert within(5, lambda: 7, int) == 7
     with pytest.raises(VmsonarError, match="ZeroDivisionError"):
         within(5, lambda: 1 // 0 if time else 0, int)
+
+
+NOW = datetime(2026, 11, 16, 5, tzinfo=UTC)
+SIGNED = "https://b.example/k?X-Amz-Date=20261116T040000Z&X-Amz-Expires={seconds}&X-Amz-Signature=canary"
+
+
+def checked(to: str | None) -> list[tuple[bool, str]]:
+    config = Config(save=Save(to=to))
+    return [(one.available, one.reason or "") for one in examine_save(config, NOW)]
+
+
+def test_doctor_says_when_a_url_will_have_expired(tmp_path):
+    assert checked(None) == []
+    assert checked(SIGNED.format(seconds=60)) == [(False, "the URL has expired at 2026-11-16 04:01Z")]
+    assert checked(SIGNED.format(seconds=7200)) == [(False, "the URL will have expired by 2026-11-16 06:00Z")]
+    assert checked(SIGNED.format(seconds=604800)) == [(True, "")]
+    (tmp_path / "url").write_text(SIGNED.format(seconds=7200))
+    assert checked(f"@{tmp_path}/url") == [(True, "")]
+    assert checked("s3://bucket/prefix/") == [(True, "")]
+    assert checked(f"{tmp_path}/{{node}}") == [(True, "")]
+    assert checked(f"{tmp_path}/gone") == [(False, f"{tmp_path}/gone is not a folder here")]
+
+
+def test_increments_together_are_one_archive(tmp_path):
+    """What inspect and sql say of three increments is what they say of the archive."""
+    for folder in ("out", "waiting"):
+        (tmp_path / folder).mkdir()
+    recorder = Recorder(tmp_path / "archive", 5)
+    save = Save(to=str(tmp_path / "out"), waiting=str(tmp_path / "waiting"), sign="none")
+    for _ in range(3):
+        recorder.record(200)
+        assert teardown(Job(tmp_path / "archive", save, 60)).exit_code == 0
+    recorder.writer.close()
+    parts = [str(path) for path in bundles(tmp_path / "out")]
+    assert len(parts) == 3
+
+    def say(*words: str) -> str:
+        command = [sys.executable, "-m", "vmsonar", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    say("verify", *parts)
+    counted = say("sql", *parts, "SELECT count(*) AS n, count(DISTINCT seq) AS d FROM node", "--json")
+    assert json.loads(counted)[0] == {"n": 600, "d": 600}
+    assert say("inspect", *parts) == say("inspect", str(tmp_path / "archive"))

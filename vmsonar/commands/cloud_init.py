@@ -34,6 +34,12 @@ def command(
     cluster: Annotated[
         str | None, typer.Option(help="Name of the group of machines.", metavar="NAME")
     ] = None,
+    docker: Annotated[
+        bool, typer.Option("--docker", help="Also install what asks the container engine.")
+    ] = False,
+    nvidia: Annotated[
+        bool, typer.Option("--nvidia", help="Also install what asks the NVIDIA driver.")
+    ] = False,
     kafka: Annotated[
         str | None, typer.Option(help="Forward to these brokers.", metavar="HOST:PORT,…")
     ] = None,
@@ -42,7 +48,7 @@ def command(
 
     Example: vmsonar cloud-init --interval 30s > user-data
     """
-    choices = Choices(interval, upload_url, notice, cluster, kafka)
+    choices = Choices(interval, upload_url, notice, cluster, kafka, docker, nvidia)
     chosen = {
         "--process-io": process_io,
         "--one-shot": one_shot,

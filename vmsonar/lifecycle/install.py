@@ -54,7 +54,9 @@ class Installer:
                 self._run(["systemctl", "enable", unit])
                 if start:
                     # Without --no-block this would wait, in cloud-init's final stage, for what waits for that stage.
-                    self._run(["systemctl", "--no-block", "restart", unit])
+                    # To restart the one that acts when it is stopped would be a teardown.
+                    verb = "start" if unit == "vmsonar-bundle.service" else "restart"
+                    self._run(["systemctl", "--no-block", verb, unit])
         return written
 
     def uninstall(self, *, purge: bool) -> list[str]:

@@ -14,7 +14,12 @@ from vmsonar.lifecycle.target import parse_target
 _SETUP = "/usr/local/sbin/vmsonar-setup"
 #: What cloud-init itself does not check: a misspelt top-level key is silently ignored.
 KNOWN_KEYS = {"write_files", "runcmd", "merge_how"}
-#: Lists are added to those of other parts, never put in their place.
+#: What the reader of the document is told.
+_REASONS = {
+    "merge_how": "Lists of this part are appended to those of other parts; none takes another's place.",
+    "write_files": "The configuration, and a script that can run again and again; both belong to root.",
+    "runcmd": "Runs once per instance, late, in cloud-init's final stage; a failure is reported and the boot goes on.",
+}
 _MERGE = "list(append)+dict(recurse_array)+str()"
 
 
@@ -39,6 +44,8 @@ class Choices:
     notice: str | None = None
     cluster: str | None = None
     kafka: str | None = None
+    docker: bool = False
+    nvidia: bool = False
 
 
 def config_for(choices: Choices) -> dict[str, Any]:
@@ -63,6 +70,8 @@ def config_for(choices: Choices) -> dict[str, Any]:
 def extras_for(choices: Choices, *, saves: bool) -> str:
     """What pip is to install beside the recorder."""
     needed = {
+        "docker": choices.docker,
+        "gpu": choices.nvidia,
         "kafka": choices.kafka is not None,
         "s3": (choices.upload_url or "").startswith("s3:"),
         "sign": saves,
@@ -89,7 +98,13 @@ def user_data(site: Site) -> str:
         "runcmd": [_command(site)],
     }
     check(document)
-    return "#cloud-config\n" + yaml.dump(document, Dumper=_Readable, sort_keys=False, width=110)
+    return "#cloud-config\n" + "".join(_part(key, document[key]) for key in document)
+
+
+def _part(key: str, value: Any) -> str:
+    """One top-level key, and why it is there."""
+    text: str = yaml.dump({key: value}, Dumper=_Readable, sort_keys=False, width=110)
+    return f"# {_REASONS[key]}\n{text}"
 
 
 def _command(site: Site) -> list[str]:

@@ -1,0 +1,41 @@
+"""Writes the examples in cloud-init/, for `make docs`: each is what `vmsonar cloud-init` prints for its options."""
+
+import contextlib
+import io
+import sys
+from pathlib import Path
+
+from vmsonar.cli import run
+
+#: Each file and the command line that prints it.
+VARIANTS: dict[str, tuple[str, ...]] = {
+    "vmsonar.yaml": (),
+    "variants/docker.yaml": ("--docker",),
+    "variants/nvidia.yaml": ("--nvidia",),
+    "variants/kafka.yaml": ("--cluster", "example", "--kafka", "broker.example.org:9093"),
+    "variants/upload.yaml": ("--upload-url", "s3://example-bucket/vms/{node}/"),
+    "variants/spot.yaml": ("--upload-url", "s3://example-bucket/vms/{node}/", "--notice", "aws"),
+    "variants/offline.yaml": ("--wheels", "/opt/vmsonar-wheels", "--save"),
+    "variants/one-shot.yaml": ("--one-shot", "--process-io"),
+}
+
+
+def render(options: tuple[str, ...]) -> str:
+    """The user-data for a command line."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        code = run(["cloud-init", *options])
+    assert code == 0, options
+    first, rest = output.getvalue().split("\n", 1)
+    return f"{first}\n# vmsonar cloud-init{''.join(f' {word}' for word in options)}\n{rest}"
+
+
+def main(folder: Path) -> None:
+    """Writes all of them below a folder."""
+    for name, options in VARIANTS.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(render(options))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
