@@ -8,7 +8,7 @@ from importlib import import_module
 from bench import Figure
 
 #: Every area, in the order in which they are run.
-AREAS = ("archive", "bundle", "containers", "daemon", "forward", "gpu", "lake", "sampling")
+AREAS = ("archive", "bundle", "containers", "daemon", "forward", "gpu", "inspect", "lake", "sampling")
 
 
 def main(arguments: list[str]) -> int:

@@ -21,7 +21,7 @@ def opened(paths: Sequence[Path], settings: Settings, deep: bool = True) -> Iter
     with waiting(f"reading {what}"):
         tables = open_tables(list(paths), since=settings.frame.since, until=settings.frame.until)
         # Damage is met when segments are read; what is needed is read in one go, processes only where they matter.
-        tables.require(base for base in BASES if deep or not base.startswith("process"))
+        tables.require([base for base in BASES if deep or not base.startswith("process")])
     with tables:
         yield Inspection(tables, sources, hosts, tables.findings, settings, deep)
 

@@ -131,7 +131,8 @@ class Tables:
 
     def require(self, tables: Iterable[str]) -> None:
         """Makes tables available."""
-        missing = [table for table in BASES if table in set(tables) - self._ready]
+        wanted = set(tables) - self._ready
+        missing = [table for table in BASES if table in wanted]
         if not missing:
             return
         files = [(piece, piece.unit.files(missing)) for piece in self._plan.pieces]

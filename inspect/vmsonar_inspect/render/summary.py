@@ -31,8 +31,8 @@ from vmsonar_inspect.text import plain
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
-_VERDICTS = 6
-_LINES = 4
+_VERDICTS = 5
+_LINES = 3
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def _title(text: str, found: int, top: int, view: str) -> "RenderableType":
 def _wrong(overview: Overview, zone: tzinfo) -> "list[RenderableType]":
     parts: list[RenderableType] = []
     if overview.wrong:
-        title = _title("What went wrong", len(overview.wrong), _LINES, "timeline --json")
+        title = _title("What went wrong", len(overview.wrong), _LINES, "summary --json")
         parts += [title, Grid(event_columns(zone), overview.wrong[:_LINES])]
     if overview.gaps:
         title = _title("What was not seen", len(overview.gaps), _LINES, "gaps")
@@ -205,7 +205,7 @@ def _advice(overview: Overview) -> "list[RenderableType]":
     verdicts = [verdict for advice in overview.advice for verdict in advice.verdicts]
     verdicts.sort(key=lambda verdict: verdict.severity != "problem")
     parts.append(_title("Advice", len(verdicts), _VERDICTS, "advice"))
-    parts += [verdict_lines(verdict) for verdict in verdicts[:_VERDICTS]]
+    parts += [verdict_lines(verdict, brief=True) for verdict in verdicts[:_VERDICTS]]
     parts.append(size_sentence(overview.advice[0], overview.machine))
     parts.append(energy_sentence(overview.energy))
     return parts

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 _MARKS = {Severity.PROBLEM: ("! ", "bold red"), Severity.ADVICE: ("• ", "yellow")}
 
 
-def verdict_lines(verdict: Verdict, long: bool = False) -> "Hanging":
-    """A verdict with its figures; the long form also names the conditions."""
+def verdict_lines(verdict: Verdict, long: bool = False, brief: bool = False) -> "Hanging":
+    """A verdict with its figures; the brief form leaves out what to do, the long form adds the conditions."""
     mark, style = _MARKS[verdict.severity]
     text = Text.assemble((verdict.name, "bold"), f" {verdict.says}: ", (verdict.title, style))
-    text.append(f". {verdict.advice}" if verdict.advice else ".")
+    text.append(f". {verdict.advice}" if verdict.advice and not brief else ".")
     text.append(f" [{verdict.rule}, {verdict.confidence} confidence]", style="dim")
     if long:
         figures = ", ".join(f"{name} {written(name, value)}" for name, value in verdict.figures.items())
