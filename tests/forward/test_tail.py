@@ -87,7 +87,7 @@ def test_merging_what_is_being_read(recorder: Recorder, follow) -> None:
 
 def test_at_random(tmp_path: Path, follow) -> None:
     """Writing, rolling over, restarting, recompressing and reading in any order; a new tail now and then."""
-    for seed in range(15):
+    for seed in range(10):
         draw = random.Random(seed)
         recorder = Recorder(tmp_path / str(seed), processes=2)
         tail, found, position = follow(recorder.root), [], 0
