@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # What is held of undecoded rows, and of sorted chunks before they go to disk.
-_COLLECT_BYTES = 8 * 1024 * 1024
+_COLLECT_BYTES = 6 * 1024 * 1024
 _SORTED_BYTES = 8 * 1024 * 1024
 
 

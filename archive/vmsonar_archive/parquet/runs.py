@@ -13,9 +13,9 @@ from vmsonar_archive.parquet.schema import arrow
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PARTITION_ROWS = 64_000
+PARTITION_ROWS = 36_000
 # A partition takes a few hundred rows of each run: larger batches would be read mostly in vain.
-_SPILL_ROWS = 512
+_SPILL_ROWS = 256
 
 
 class Run:
