@@ -1,6 +1,7 @@
 # The front door: `make help` lists what it can do.
 PYTHON ?= python3
 VENV   ?= .venv
+EXTRAS ?= dev
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 RUNNABLE := $(VENV)/.runnable
@@ -15,7 +16,7 @@ venv: $(STAMP) ## Make .venv with everything development needs
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@touch $@ $(RUNNABLE)
 
 $(RUNNABLE):
