@@ -1,11 +1,13 @@
 """An archive whose owner turned against root, outputs planted in advance, and runs that were killed."""
 
 import os
+import pty
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -181,3 +183,20 @@ def test_leftover_of_a_killed_run_is_replaced(archive: Path, bundle: Path, tmp_p
     bundle_to_file(archive, tmp_path / "out.tar")
     assert (tmp_path / "out.tar").read_bytes() == bundle.read_bytes()
     assert not (tmp_path / "out.tar.partial").exists()
+
+
+@requires("root")
+def test_progress_is_drawn_without_roots_rights(theirs: Path, tmp_path: Path) -> None:
+    """On a terminal the bar is drawn by the child, which may not be able to load anything any more."""
+    shown, ours = pty.openpty()
+    command = [sys.executable, "-m", "vmsonar", "bundle", "--archive", theirs, "-o", tmp_path / "x.tar"]
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=ours)
+    os.close(ours)
+    text = b""
+    with suppress(OSError):
+        while part := os.read(shown, 4096):
+            text += part
+    os.close(shown)
+    assert child.wait(30) == 0, text
+    assert b"bundling" in text
+    assert verify_path(tmp_path / "x.tar").ok

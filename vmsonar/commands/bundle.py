@@ -14,7 +14,7 @@ from vmsonar_archive.bundle.select import parse_only
 from vmsonar_archive.bundle.send import bundle_to_url, read_url
 from vmsonar_archive.errors import Exit, UsageError, VmsonarError
 
-from vmsonar.commands.output import print_json, progress_bar
+from vmsonar.commands.output import load_progress_bar, print_json, progress_bar
 from vmsonar.places import archive_to_read
 from vmsonar.quantities import parse_duration
 
@@ -85,6 +85,7 @@ def command(
 
 
 def _bundle(source: Path, output: str, options: Options, json: bool) -> Bundled:
+    load_progress_bar()
     if output == "-":
         if json or sys.stdout.isatty():
             raise UsageError("-o - sends the bundle itself to standard output: redirect it, without --json")

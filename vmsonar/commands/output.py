@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -51,6 +52,22 @@ def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda _bytes: None
         return
     from rich.console import Console
+
+    with _bar(title, total, Console(stderr=True)) as advance:
+        yield advance
+
+
+def load_progress_bar() -> None:
+    """Loads all that a bar needs, now: a process that gives up its rights may not be able to read it later."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+
+        with _bar("", 1, Console(file=StringIO(), force_terminal=True)) as advance:
+            advance(1)
+
+
+@contextmanager
+def _bar(title: str, total: int, console: "Console") -> Iterator[Callable[[int], None]]:
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -67,7 +84,7 @@ def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(title, total=total)
         yield lambda done: progress.advance(task, done)
 

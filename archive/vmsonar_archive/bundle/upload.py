@@ -1,6 +1,7 @@
 """Sends a bundle to a URL that was signed beforehand: HTTPS PUT, streamed, no redirects, nothing overwritten."""
 
 import base64
+import encodings.idna  # noqa: F401 - looked for by every connection, perhaps when it cannot be read any more
 import hashlib
 import http.client
 import re
