@@ -209,6 +209,33 @@ def test_an_unreachable_target_does_not_hold_up_the_end_and_gets_its_bundle_late
     wait_until(lambda: not guest.run("ls", "/var/lib/vmsonar-bundles").stdout, 60, "nothing to wait any more")
 
 
+METADATA = """
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.headers["Metadata-Flavor"] == "Google" else 403)
+        self.end_headers()
+        self.wfile.write(b"TRUE")
+HTTPServer(("169.254.169.254", 80), Handler).serve_forever()
+"""
+
+
+def test_a_notice_from_the_cloud_brings_a_teardown(guest):
+    """In the guest that the test before has booted; the metadata service is at its real address."""
+    guest.run("ip", "address", "add", "169.254.169.254/32", "dev", "lo")
+    guest.run("systemd-run", "--unit", "metadata", "python3", "-c", METADATA)
+    save = {"to": "/srv/results", "notice": "gcp"}
+    guest.write("/etc/vmsonar/config.yaml", json.dumps({"interval": "1s", "save": save}))
+    guest.run("vmsonar", "install", "--save")
+
+    def log() -> str:
+        return guest.run("journalctl", "-u", "vmsonar-notice", "--no-pager", "-o", "cat").stdout
+
+    wait_until(lambda: "everything is safe" in log(), 60, "the teardown that the notice brings about")
+    wait_for_samples(guest, status(guest)["samples"] + 2)
+    guest.run("systemctl", "disable", "--now", "vmsonar-notice.service")
+
+
 HUNGRY = "import time; held = bytearray(400 * 2**20); time.sleep(60)"
 
 
@@ -230,6 +257,7 @@ def test_hungry_work_is_recorded_and_the_recorder_stays_small(guest, tmp_path):
         samples = list(archive.samples())
     assert max(row.resident or 0 for sample in samples for row in sample.process) > 400 * 2**20
     assert "disk_full" in {gap.reason for sample in samples for gap in sample.gap}
+    assert "teardown_notice" in {event.event_type for sample in samples for event in sample.event}
 
 
 def test_a_new_instance_id_begins_a_new_archive_and_breaks_nothing(guest):
