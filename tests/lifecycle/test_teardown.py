@@ -244,6 +244,14 @@ def test_doctor_says_when_a_url_will_have_expired(tmp_path):
     assert checked(f"{tmp_path}/gone") == [(False, f"{tmp_path}/gone is not a folder here")]
 
 
+def verify_parts(*parts: str) -> tuple[int, str]:
+    """The exit code, and the first error."""
+    command = [sys.executable, "-m", "vmsonar", "verify", "--json", *parts]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    findings = [found for report in json.loads(done.stdout).values() for found in report["findings"]]
+    return done.returncode, next(found["detail"] for found in findings if found["severity"] == "error")
+
+
 def test_increments_together_are_one_archive(tmp_path):
     """What inspect and sql say of three increments is what they say of the archive."""
     for folder in ("out", "waiting"):
@@ -264,6 +272,10 @@ def test_increments_together_are_one_archive(tmp_path):
         return done.stdout
 
     say("verify", *parts)
+    assert verify_parts(parts[0], parts[2]) == (
+        1,
+        "records 202 to 401 of this archive are in none of these bundles",
+    )
     counted = say("sql", *parts, "SELECT count(*) AS n, count(DISTINCT seq) AS d FROM node", "--json")
     assert json.loads(counted)[0] == {"n": 600, "d": 600}
     assert say("inspect", *parts) == say("inspect", str(tmp_path / "archive"))

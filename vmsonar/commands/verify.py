@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 from vmsonar_archive.bundle.signature import Trust, read_trust
+from vmsonar_archive.bundle.together import missing_between, span_of
 from vmsonar_archive.errors import Exit, UsageError
 from vmsonar_archive.findings import Report, Severity
 from vmsonar_archive.verify import Depth
@@ -62,7 +63,10 @@ def _verify_all(paths: list[Path], depth: Depth, head: str | None, trust: Trust 
         ):
             reports[str(path)] = report
             advance(size)
-        return reports
+    spans = [span for path in paths if (span := span_of(path)) is not None]
+    for name, finding in missing_between(spans).items():
+        reports[name].add(finding)
+    return reports
 
 
 def _show(reports: dict[str, Report]) -> None:
