@@ -20,11 +20,10 @@ from vmsonar_archive.bundle.privileges import OpenOutput, must_drop, run_apart
 from vmsonar_archive.bundle.redact import Redactor, key_from_namespace
 from vmsonar_archive.bundle.select import Selection, plan_selected
 from vmsonar_archive.bundle.snapshot import Snapshot, take_snapshot
-from vmsonar_archive.bundle.tables import add_tables
+from vmsonar_archive.bundle.tables import add_tables, load_tables
 from vmsonar_archive.bundle.write import Signer, Sink, write_bundle
 from vmsonar_archive.errors import UsageError, VmsonarError
 from vmsonar_archive.findings import Code, Finding, Severity
-from vmsonar_archive.parquet.schema import arrow
 from vmsonar_archive.signer import SigningProcess
 from vmsonar_archive.units import Sensitivity
 
@@ -130,8 +129,7 @@ def run(
 ) -> Bundled:
     """Does all that is done with the archive's content, with its owner's rights; apart: in a child in any case."""
     if options.parquet:
-        # Loaded now: with fewer rights it may not be found. It says so if it is not installed.
-        arrow()
+        load_tables()
     folder = files.open_root(archive)
     # Started now, while the key can be read: later we may have fewer rights.
     key = SigningProcess(options.sign) if options.sign else None

@@ -34,12 +34,18 @@ def object_path(url: str, name: str) -> str:
     return f"{parts.netloc}/{key}{name}.tar" if not key or key.endswith("/") else f"{parts.netloc}/{key}"
 
 
-def file_system(bucket: str, environment: Mapping[str, str] = os.environ) -> Any:
-    """The S3 service that the environment names."""
+def load() -> None:
+    """Loads what is needed, now: a process that gives up its rights may not find it later."""
     try:
-        from pyarrow import fs
+        import pyarrow.fs  # noqa: F401
     except ImportError:
         raise missing_extra("s3", "sending to s3://") from None
+
+
+def file_system(bucket: str, environment: Mapping[str, str] = os.environ) -> Any:
+    """The S3 service that the environment names."""
+    from pyarrow import fs
+
     settings: dict[str, Any] = {"connect_timeout": 20, "request_timeout": 60}
     region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
     endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")

@@ -41,6 +41,8 @@ def bundle_to_url(
         upload.check_url(url)
     elif not url.startswith("s3://"):
         raise UsageError("an S3 object is given as s3://bucket/key")
+    else:
+        s3.load()
     return run(archive, options, _to_url(url, progress), _no_output, apart=True)
 
 

@@ -4,6 +4,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
+from importlib import import_module
 from io import BytesIO
 from pathlib import Path
 
@@ -15,9 +16,17 @@ from vmsonar_archive.bundle.record import DERIVE, BundledFile
 from vmsonar_archive.frames import read_frames
 from vmsonar_archive.layout import SAMPLE, SYSINFO, SegmentName
 from vmsonar_archive.lines import BadLine, decode_sysinfo
+from vmsonar_archive.parquet.schema import arrow
 
 _CHUNK = 1024 * 1024
 _USUAL_TICKS = 100.0
+
+
+def load_tables() -> None:
+    """Loads all that making tables needs, now: a process that gives up its rights may not find it later."""
+    arrow()
+    for name in ("pyarrow.compute", "pyarrow.parquet", "vmsonar_archive.parquet.derive"):
+        import_module(name)
 
 
 def add_tables(plan: Plan, folder: Path) -> Plan:
