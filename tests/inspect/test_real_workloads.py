@@ -29,7 +29,7 @@ thin: {samples: 12, seconds: 3, coverage: 0.3}
 rules:
   serial: {when: ["cpus >= 2", "cores_p95 <= 1.15", "cores_mean >= 0.08", "workers <= 1", "threads_mean <= 1.5"]}
   more_threads_than_cores:
-    when: ["threads_mean >= 2 * cpus", "cores_mean >= 0.1 * cpus"]
+    when: ["threads_mean >= 3 * cpus", "cores_mean >= 0.1 * cpus"]
     any: ["pressure_cpu_mean >= 0.05", "runnable_mean >= cpus"]
   imbalanced: {when: ["workers >= 3", "top_worker_share >= 0.6", "cores_mean >= 0.05"]}
   io_bound: {when: ["io_rate_mean >= 200000", "io_share >= 0.3", "cores_mean <= 0.8 * cpus"]}
