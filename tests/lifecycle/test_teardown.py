@@ -20,7 +20,9 @@ from vmsonar_archive.verify_path import verify_path
 from bench.model import Recorder
 from tests.bundle.making import START, fill, make_archive, open_writer
 from tests.bundle.tls_server import Store, running
+from tests.parts import requires
 from tests.real.certificates import Authority, make_authority
+from tests.real.s3 import S3Server
 from vmsonar.config import Config
 from vmsonar.config_save import Save
 from vmsonar.lifecycle.apart import OutOfTime, within
@@ -48,7 +50,7 @@ class Vm:
         self.archive = make_archive(root / "archive")
         self.waiting = root / "waiting"
         self.waiting.mkdir()
-        self._authority = authority
+        self.environment = {**os.environ, "SSL_CERT_FILE": str(authority.certificate)}
 
     def record(self, samples: int, hours: float) -> None:
         writer = open_writer(self.archive)
@@ -60,10 +62,9 @@ class Vm:
         file = self.root / "config.yaml"
         file.write_text(yaml.safe_dump({"save": save, **config}))
         command = [sys.executable, "-m", "vmsonar", "teardown", "--archive", str(self.archive), "--json"]
-        environment = {**os.environ, "SSL_CERT_FILE": str(self._authority.certificate)}
         done = subprocess.run(
             [*command, "--config", str(file), *more],
-            env=environment, capture_output=True, text=True, timeout=60, check=False,
+            env=self.environment, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert "Traceback" not in done.stderr
         assert done.stdout, done.stderr
@@ -154,6 +155,29 @@ def test_one_url_takes_one_whole_bundle_and_no_increments(vm, store):
     assert store.stored == {}
     assert vm.teardown(to=to)[0] == 0
     assert list(store.stored) == ["/bucket/vm.tar"]
+
+
+@requires("moto")
+def test_s3_gets_increments_and_what_waited(vm, s3_server, tmp_path):
+    vm.environment |= s3_server.environment()
+    code, said = vm.teardown(to="s3://teardown-test/vms/{node}/")
+    assert (code, len(said["waiting"])) == (3, 1)
+    s3_server.client().create_bucket(Bucket="teardown-test")
+    vm.record(4, hours=3)
+    code, said = vm.teardown("--increment", to="s3://teardown-test/vms/{node}/")
+    assert (code, said["waiting"]) == (0, [])
+    keys = [f"s3://teardown-test/{one['Key']}" for one in _objects(s3_server)]
+    assert sorted(said["delivered"]) == sorted(keys)
+    seen = []
+    for number, one in enumerate(_objects(s3_server)):
+        assert one["Key"].startswith("vms/web1/web1_")
+        s3_server.client().download_file("teardown-test", one["Key"], str(tmp_path / f"{number}.tar"))
+        seen += vm.numbers(tmp_path / f"{number}.tar")
+    assert sorted(seen) == [*range(2, 42), *range(43, 47)]
+
+
+def _objects(server: S3Server) -> list[dict]:
+    return server.client().list_objects_v2(Bucket="teardown-test")["Contents"]
 
 
 def test_it_is_signed(vm, tmp_path):
