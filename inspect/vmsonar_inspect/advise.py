@@ -5,15 +5,14 @@ from typing import TypedDict
 from vmsonar_inspect.figures import ratio, spread
 from vmsonar_inspect.load_jobs import JobContext
 from vmsonar_inspect.model import (
-    Advice,
     ContainerUse,
     Coverage,
     GpuUse,
     JobUse,
     Machine,
     NodeUse,
-    Verdict,
 )
+from vmsonar_inspect.model_advice import Advice, Verdict
 from vmsonar_inspect.rules import RuleBook
 from vmsonar_inspect.sizing import fitting
 from vmsonar_inspect.text import plain

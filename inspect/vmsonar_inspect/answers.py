@@ -12,7 +12,6 @@ from vmsonar_inspect.inspection import Inspection
 from vmsonar_inspect.load_events import is_wrong
 from vmsonar_inspect.model import (
     ANSWER,
-    Advice,
     Answer,
     ContainerUse,
     Coverage,
@@ -26,10 +25,9 @@ from vmsonar_inspect.model import (
     Machine,
     Moment,
     NodeUse,
-    Size,
     Use,
-    Verdict,
 )
+from vmsonar_inspect.model_advice import Advice, Size, Verdict
 
 VIEWS = ("summary", "jobs", "containers", "gpus", "users", "programs", "timeline", "advice", "gaps")
 SORTS = ("cpu", "memory", "gpu", "runtime", "start", "read", "write", "energy", "name")

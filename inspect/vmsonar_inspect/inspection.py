@@ -19,7 +19,6 @@ from vmsonar_inspect.load_machine import load_coverage, load_machines, load_node
 from vmsonar_inspect.load_parts import load_containers, load_gpus
 from vmsonar_inspect.load_timeline import load_timeline
 from vmsonar_inspect.model import (
-    Advice,
     ContainerUse,
     Coverage,
     EnergyUse,
@@ -31,8 +30,8 @@ from vmsonar_inspect.model import (
     Machine,
     Moment,
     NodeUse,
-    Verdict,
 )
+from vmsonar_inspect.model_advice import Advice, Verdict
 from vmsonar_inspect.programs import Pattern, ProgramMap, load_programs
 from vmsonar_inspect.rules import RuleBook, load_rules
 from vmsonar_inspect.split_energy import Split, split_energy

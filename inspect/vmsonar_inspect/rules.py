@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from vmsonar_archive.errors import UsageError
 
-from vmsonar_inspect.model import Severity
+from vmsonar_inspect.model_advice import Severity
 
 Figures = Mapping[str, float | None]
 

@@ -2,7 +2,7 @@
 
 import math
 
-from vmsonar_inspect.model import Size
+from vmsonar_inspect.model_advice import Size
 from vmsonar_inspect.rules import Sizes
 
 _GIB = 2**30

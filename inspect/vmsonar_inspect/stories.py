@@ -9,7 +9,6 @@ from vmsonar_inspect.inspection import Inspection
 from vmsonar_inspect.load_jobs import Key
 from vmsonar_inspect.load_timeline import begin_of, place, step_for
 from vmsonar_inspect.model import (
-    Advice,
     Answer,
     ContainerUse,
     Coverage,
@@ -17,6 +16,7 @@ from vmsonar_inspect.model import (
     Happening,
     JobUse,
 )
+from vmsonar_inspect.model_advice import Advice
 
 _PROCESSES = 20
 _MOST = 5

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from vmsonar_inspect.figures import filled_in, places
-from vmsonar_inspect.model import Severity, Verdict
+from vmsonar_inspect.model_advice import Severity, Verdict
 from vmsonar_inspect.rules import Enough, Rule, RuleBook, parse_condition
 
 HIGH, MEDIUM, LOW = "high", "medium", "low"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from vmsonar_archive.errors import UsageError
 from vmsonar_inspect.inspection import Settings
-from vmsonar_inspect.model import Advice, Size, Verdict
+from vmsonar_inspect.model_advice import Advice, Size, Verdict
 from vmsonar_inspect.opening import opened
 from vmsonar_inspect.rules import load_rules, parse_condition
 

@@ -7,7 +7,8 @@ from typing import Any
 from vmsonar_inspect import units
 from vmsonar_inspect.answers import Summary
 from vmsonar_inspect.figures import written
-from vmsonar_inspect.model import Advice, EnergyUse, GroupUse, Machine, Use, Verdict
+from vmsonar_inspect.model import EnergyUse, GroupUse, Machine, Use
+from vmsonar_inspect.model_advice import Advice, Verdict
 from vmsonar_inspect.page.markup import Markup, joined, table, tag
 from vmsonar_inspect.render.columns import (
     Column,

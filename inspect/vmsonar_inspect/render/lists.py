@@ -9,7 +9,7 @@ from rich.text import Text
 
 from vmsonar_inspect import units
 from vmsonar_inspect.answers import FleetRow
-from vmsonar_inspect.model import Advice
+from vmsonar_inspect.model_advice import Advice
 from vmsonar_inspect.render.columns import (
     Column,
     container_columns,

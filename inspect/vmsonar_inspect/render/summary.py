@@ -10,7 +10,6 @@ from rich.text import Text
 
 from vmsonar_inspect import units
 from vmsonar_inspect.model import (
-    Advice,
     ContainerUse,
     Coverage,
     EnergyUse,
@@ -22,6 +21,7 @@ from vmsonar_inspect.model import (
     NodeUse,
     Use,
 )
+from vmsonar_inspect.model_advice import Advice
 from vmsonar_inspect.render.columns import container_columns, event_columns, gap_columns, job_columns
 from vmsonar_inspect.render.grid import Grid
 from vmsonar_inspect.render.verdicts import size_sentence, verdict_lines

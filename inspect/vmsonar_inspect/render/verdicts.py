@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from vmsonar_inspect.figures import written
-from vmsonar_inspect.model import Advice, Machine, Severity, Size, Verdict
+from vmsonar_inspect.model import Machine
+from vmsonar_inspect.model_advice import Advice, Severity, Size, Verdict
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
