@@ -59,6 +59,8 @@ def to_drop(
     candidates: list[Entry], used: int, limit: int, missing: int, first_day: date | None
 ) -> Iterator[tuple[Entry, str]]:
     """The files that must go, with the reason, until the limits hold."""
+    if missing > sum(entry.bytes for entry in candidates):
+        missing = 0  # dropping everything would not be enough: then nothing is dropped, and nothing written
     for entry in candidates:
         day = layout.day_of(entry.path.rpartition("/")[0])
         if used > limit:

@@ -48,6 +48,7 @@ class Losses:
     def __init__(self) -> None:
         self.total = 0
         self._pending = 0
+        self._doubtful = False
         self._since: datetime | None = None
         self._reason = ""
 
@@ -60,13 +61,26 @@ class Losses:
         said = f"cannot write a {kind} to {root}: {error.strerror or error}; {_REMEDIES[self._reason]}"
         return AppendFailed(self._reason, said)
 
+    def doubt(self, time: datetime) -> None:
+        """The disk said that it could not keep something: how much of it is lost shows only after a power cut."""
+        self._reason = "io_error"
+        self._doubtful = True
+        self._since = self._since or time
+
     def row(self) -> GapRow | None:
-        """The row for the next sample, if anything was lost."""
-        if not self._pending:
+        """The row for the next sample, if anything was lost or may be."""
+        if not self._pending and not self._doubtful:
             return None
-        return GapRow(collector="archive", reason=self._reason, since=self._since, lost=self._pending)
+        return GapRow(
+            collector="archive",
+            reason=self._reason,
+            since=self._since,
+            lost=self._pending or None,
+            detail="the disk did not keep all that was written" if self._doubtful else None,
+        )
 
     def told(self) -> None:
         """The row is written."""
         self._pending = 0
+        self._doubtful = False
         self._since = None

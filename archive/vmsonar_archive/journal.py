@@ -15,12 +15,15 @@ import msgspec
 from vmsonar_archive import layout
 from vmsonar_archive.errors import NOT_JSON
 from vmsonar_archive.files import fsync_folder, write_all
+from vmsonar_archive.layout import SegmentName
 
 #: What the first line names as its predecessor.
 GENESIS = "0" * 64
 
 #: Operations after which the path holds a file.
 SEAL, RECOMPRESS, MERGE, DERIVE = "seal", "recompress", "merge", "derive"
+_GONE_KEPT = 10_000
+
 #: Operation after which the file is gone.
 DROP = "drop"
 
@@ -47,6 +50,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     prev: str = GENESIS
 
 
+def _is_ours(path: str) -> bool:
+    """Journals may come from anywhere, and paths in them are removed and renamed."""
+    return SegmentName.parse(path) is not None or layout.is_parquet(path)
+
+
 def line_hash(line: bytes) -> str:
     """The hash that the next line carries: SHA-256 of the line without its newline."""
     return hashlib.sha256(line).hexdigest()
@@ -63,8 +71,8 @@ class Ledger:
         self.lines = 0
         self.current: dict[str, Entry] = {}
         self.dropped: list[Entry] = []
-        #: Paths whose files were merged into others or dropped.
-        self.gone: set[str] = set()
+        #: Files that went lately: each with the file that took it in, or None when it was dropped.
+        self.gone: dict[str, str | None] = {}
         self.last_seq = 0
         #: Number of the first line that does not follow from the one before; None when the chain holds.
         self.broken_at: int | None = None
@@ -73,6 +81,8 @@ class Ledger:
         """Takes in one line without its newline; False when it is not a line of a journal."""
         try:
             entry = msgspec.json.decode(line, type=Entry)
+            if not all(map(_is_ours, (entry.path, *entry.sources))):
+                raise msgspec.ValidationError("a path that no file of an archive has")
         except NOT_JSON:
             self.broken_at = self.broken_at or self.lines + 1
             self.lines += 1
@@ -89,17 +99,20 @@ class Ledger:
         self.last_seq = max(self.last_seq, entry.last_seq or 0)
         if entry.op == DROP:
             self.dropped.append(entry)
-            self._forget(entry.path)
+            self._forget(entry.path, None)
             return
         if entry.op == MERGE:
             for source in entry.sources:
-                self._forget(source)
+                self._forget(source, entry.path)
         self.current[entry.path] = entry
-        self.gone.discard(entry.path)
+        self.gone.pop(entry.path, None)
 
-    def _forget(self, path: str) -> None:
+    def _forget(self, path: str, into: str | None) -> None:
         self.current.pop(path, None)
-        self.gone.add(path)
+        self.gone[path] = into
+        # Only a file that a crash left behind is looked up here, and the next start removes it.
+        if len(self.gone) > _GONE_KEPT:
+            del self.gone[next(iter(self.gone))]
 
     @classmethod
     def of(cls, lines: Iterable[bytes], watched: str | None = None) -> "Ledger":
@@ -137,6 +150,9 @@ class Journal:
         line = msgspec.json.encode(msgspec.structs.replace(entry, prev=self.ledger.head))
         data = line + b"\n"
         self._fault("journal.before")
+        if os.fstat(self._descriptor).st_size != self._size:
+            # An earlier failure could not be undone at the time.
+            os.ftruncate(self._descriptor, self._size)
         try:
             write_all(self._descriptor, data)
             os.fsync(self._descriptor)

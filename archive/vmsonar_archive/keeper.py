@@ -11,13 +11,16 @@ class Keeper:
     """Runs fdatasync(2) and queued tasks one after the other, in the order in which they were asked for."""
 
     def __init__(
-        self, on_error: Callable[[OSError], None], fdatasync: Callable[[int], None] = os.fdatasync
+        self, on_error: Callable[[Exception], None], fdatasync: Callable[[int], None] = os.fdatasync
     ) -> None:
         self.durable_seq = 0
+        #: Files that the disk refused to make durable: nothing more may be appended to them.
+        self.failed: set[BinaryIO] = set()
         self._on_error = on_error
         self._fdatasync = fdatasync
         self._tasks: deque[Callable[[], None]] = deque()
-        self._sync: tuple[BinaryIO, int] | None = None
+        self._syncs: dict[BinaryIO, int] = {}
+        self._at_end: Callable[[], None] = lambda: None
         self._ending = False
         self._busy = False
         self._wake = threading.Condition()
@@ -31,9 +34,9 @@ class Keeper:
             return not (self._busy or self._tasks)
 
     def sync(self, file: BinaryIO, seq: int) -> None:
-        """Asks that everything up to this record be made durable; later requests take the place of earlier ones."""
+        """Asks that a file be made durable up to this record; a later request for the file takes its place."""
         with self._wake:
-            self._sync = (file, seq)
+            self._syncs[file] = seq
             self._wake.notify()
 
     def submit(self, task: Callable[[], None]) -> None:
@@ -42,9 +45,23 @@ class Keeper:
             self._tasks.append(task)
             self._wake.notify()
 
-    def end(self, seconds: float) -> bool:
-        """Runs what is queued and stops; False when the disk took longer than so many seconds."""
+    def run(self, task: Callable[[], None]) -> None:
+        """The same, and waits for it."""
+        done = threading.Event()
+
+        def and_tell() -> None:
+            try:
+                task()
+            finally:
+                done.set()
+
+        self.submit(and_tell)
+        done.wait()
+
+    def end(self, seconds: float, then: Callable[[], None]) -> bool:
+        """Runs what is queued, then the last task, and stops; False when the disk took longer than that."""
         with self._wake:
+            self._at_end = then
             self._ending = True
             self._wake.notify()
         self._thread.join(seconds)
@@ -54,27 +71,34 @@ class Keeper:
         while (step := self._next()) is not None:
             try:
                 step()
-            except OSError as error:
+            except Exception as error:
+                # Whatever it is, the next task and the next sync must still be done.
                 self._on_error(error)
             finally:
                 self._busy = False
+        self._at_end()
 
     def _next(self) -> Callable[[], None] | None:
         with self._wake:
-            while not (self._tasks or self._sync or self._ending):
+            while not (self._tasks or self._syncs or self._ending):
                 self._wake.wait()
             if self._tasks:
                 self._busy = True
                 return self._tasks.popleft()
-            if self._sync is not None:
-                file, seq = self._sync
-                self._sync = None
-                # A segment that was sealed in the meantime is durable already, and closed.
-                return lambda: self._make_durable(file, seq)
+            if self._syncs:
+                syncs, self._syncs = self._syncs, {}
+                return lambda: self._make_durable(syncs)
             return None
 
-    def _make_durable(self, file: BinaryIO, seq: int) -> None:
-        if file.closed:
-            return
-        self._fdatasync(file.fileno())
-        self.durable_seq = max(self.durable_seq, seq)
+    def _make_durable(self, syncs: dict[BinaryIO, int]) -> None:
+        for file in syncs:
+            # A segment that was sealed in the meantime is durable already, and closed.
+            if file.closed:
+                continue
+            try:
+                self._fdatasync(file.fileno())
+            except OSError:
+                self.failed.add(file)
+                raise
+        if not self.failed:
+            self.durable_seq = max(self.durable_seq, *syncs.values())

@@ -2,14 +2,18 @@
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from vmsonar_archive import layout
 from vmsonar_archive.errors import Locked
 
+# Enough for a good hundred journal lines: a full disk must not keep us from making room.
+_RESERVE = 64 * 1024
+
 
 class WriterLock:
-    """Holds writer.lock from construction to close()."""
+    """Holds writer.lock from construction to close(); its padding is a reserve for a full disk."""
 
     def __init__(self, root: Path) -> None:
         path = root / layout.LOCK_FILE
@@ -24,8 +28,18 @@ class WriterLock:
             raise Locked(
                 f"{root} is being written by process {holder}: stop it, or choose another archive"
             ) from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
+        os.pwrite(self._descriptor, b"%-31d\n" % os.getpid(), 0)
+        self.set_aside_reserve()
+
+    def set_aside_reserve(self) -> None:
+        """Takes up space that can be given back when nothing else is left; does without on a full disk."""
+        with suppress(OSError):
+            if os.fstat(self._descriptor).st_size < _RESERVE:
+                os.pwrite(self._descriptor, b" " * (_RESERVE - 32), 32)
+
+    def use_reserve(self) -> None:
+        """Gives the reserve back to the file system."""
+        os.ftruncate(self._descriptor, 32)
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -74,18 +74,20 @@ class ArchiveWriter:
         self._fault = fault
         self._now = now
         self._journal = Journal(root, fault)
-        self._repair = Repair(root, self._journal, now, fault)
-        self._repair.run()
-        adopt_tables(root, self._journal, now())
-        self._upkeep = Upkeep(root, self._journal, budget, now, fault)
-        self._next_seq = self._journal.ledger.last_seq + 1
         self._live: dict[str, SegmentWriter] = {}
+        #: Files that we or our child are still at; repairing leaves them alone.
+        self._own: set[str] = set()
+        self._repair = Repair(root, self._journal, now, fault, self._own.__contains__)
+        self._upkeep = Upkeep(root, self._journal, budget, now, fault, lock)
         self._losses = Losses()
-        self._leftovers = False
         self._ticks = 0
         self._limit = budget.working_limit(root)
         self._segment_limit = budget.segment_limit(root)
-        self._sealed_bytes = self._upkeep.keep_budget(0)
+        self._sealed_bytes = 0
+        self._budget_day = now().date()
+        # A disk that is full or failing puts this off; it does not keep us from starting.
+        self._leftovers = not self._put_in_order()
+        self._next_seq = self._repair.highest_seq + 1
         self._child: tuple[Rewriting, subprocess.Popen[bytes]] | None = None
         self._keeper = Keeper(self._on_error, fdatasync)
 
@@ -136,6 +138,7 @@ class ArchiveWriter:
 
     def append(self, time: datetime, boot: str, boottime: int, rows: Mapping[str, list[bytes]]) -> int:
         """Appends one sample of rows encoded before; returns its number."""
+        self._leave_failed(SAMPLE, time)
         lost = self._losses.row()
         if lost is not None:
             rows = {**rows, "gap": [*rows.get("gap", ()), encode_row(lost)]}
@@ -146,6 +149,7 @@ class ArchiveWriter:
 
     def append_sysinfo(self, info: SysInfo) -> int:
         """Appends one sysinfo record; its number and run are set here."""
+        self._leave_failed(SYSINFO, info.time)
         stamped = msgspec.structs.replace(info, seq=self._next_seq, run=self.run)
         return self._put(SYSINFO, (record_line(stamped),), info.time)
 
@@ -155,29 +159,54 @@ class ArchiveWriter:
         if self._leftovers and self._ticks % _RETRY_EVERY == 0 and self._keeper.idle:
             self._leftovers = False
             self._keeper.submit(self._seal_leftovers)
-        if self._live_bytes() + self._sealed_bytes > self._limit and self._keeper.idle:
+        if self._keeper.idle and self._is_over_budget():
             self._keeper.submit(self._keep_budget)
         if self._ticks % _ADOPT_EVERY == 0 and self._keeper.idle:
-            self._keeper.submit(lambda: adopt_tables(self.root, self._journal, self._now()))
+            self._keeper.submit(self._adopt)
         self._tend_child()
 
     def tidy(self) -> None:
         """Writes finished hours anew right here: for a writer that opens, appends once and goes."""
-        while (work := self._upkeep.due()) is not None:
-            self._upkeep.do_now(work)
+        self._keeper.run(self._rewrite_all)
 
     def close(self) -> bool:
-        """Seals and lets go; False when the disk was too slow to wait for. The next start then seals."""
+        """Seals and lets go; False when the disk was too slow to wait for.
+
+        The lock is then held until the disk has answered or the process has ended, and the next start seals.
+        """
         if self._child is not None:
             self._child[1].kill()
             self._child[1].communicate()
         for kind in list(self._live):
             self._end_segment(kind)
-        finished = self._keeper.end(_CLOSE_SECONDS)
-        if finished:
-            self._journal.close()
-            self._lock.close()
-        return finished
+        return self._keeper.end(_CLOSE_SECONDS, self._release)
+
+    def _release(self) -> None:
+        self._journal.close()
+        self._lock.close()
+
+    def _put_in_order(self) -> bool:
+        try:
+            repaired = self._repair.run()
+            self._adopt()
+        except OSError:
+            return False
+        return repaired
+
+    def _adopt(self) -> None:
+        adopt_tables(self.root, self._journal, self._now())
+        self._keep_budget()
+
+    def _is_over_budget(self) -> bool:
+        today = self._now().date()
+        if today != self._budget_day:
+            self._budget_day = today
+            return True
+        return self._live_bytes() + self._sealed_bytes > self._limit
+
+    def _rewrite_all(self) -> None:
+        while (work := self._upkeep.due()) is not None:
+            self._upkeep.do_now(work)
 
     def _put(self, kind: str, line: Iterable[bytes], time: datetime) -> int:
         seq = self._next_seq
@@ -188,17 +217,28 @@ class ArchiveWriter:
         except OSError as error:
             self._abandon(kind)
             raise self._losses.add(kind, time, error, self.root) from None
+        except BaseException:
+            # Half a line is in the compressor: nothing may follow it.
+            self._abandon(kind)
+            raise
         self._next_seq += 1
         self._keeper.sync(segment.file, seq)
         return seq
 
+    def _leave_failed(self, kind: str, time: datetime) -> None:
+        """Goes on in a new segment after the disk said that it could not keep the one at hand."""
+        if kind in self._live and self._live[kind].file in self._keeper.failed:
+            self._abandon(kind)
+            self._losses.doubt(time)
+
     def _check_space(self) -> None:
-        if budgets.free_bytes(self.root) >= self._budget.min_free:
+        missing = self._budget.min_free - budgets.free_bytes(self.root)
+        if missing <= 0:
             return
-        if self._journal.ledger.current and self._keeper.idle:
-            self._keeper.submit(self._keep_budget)
-        elif not self._journal.ledger.current:
+        if missing > self._sealed_bytes:
             raise OSError(errno.ENOSPC, f"less than {self._budget.min_free} bytes are free")
+        if self._keeper.idle:
+            self._keeper.submit(self._keep_budget)
 
     def _segment(self, kind: str, time: datetime, seq: int) -> SegmentWriter:
         if self._continues(kind, time):
@@ -208,7 +248,13 @@ class ArchiveWriter:
             return segment
         self._end_segment(kind)
         self._check_still_here()
-        self._live[kind] = SegmentWriter(self.root, SegmentName.of(kind, time, seq))
+        name = SegmentName.of(kind, time, seq)
+        self._own.add(name.path)
+        try:
+            self._live[kind] = SegmentWriter(self.root, name)
+        except OSError:
+            self._own.discard(name.path)
+            raise
         return self._live[kind]
 
     def _check_still_here(self) -> None:
@@ -222,7 +268,7 @@ class ArchiveWriter:
 
     def _continues(self, kind: str, time: datetime) -> bool:
         segment = self._live.get(kind)
-        if segment is None or segment.size >= self._segment_limit:
+        if segment is None or segment.size >= self._segment_limit or segment.file in self._keeper.failed:
             return False
         return segment.hour == SegmentName.of(kind, time, 0).hour
 
@@ -232,9 +278,8 @@ class ArchiveWriter:
             return
         try:
             sealed = segment.end()
-        except OSError as error:
-            segment.close()
-            self._on_error(error)
+        except OSError:
+            self._keeper.submit(lambda: self._hand_over(segment))
             return
         self._sealed_bytes += sealed.bytes
         self._keeper.submit(lambda: self._seal(segment, sealed))
@@ -247,20 +292,35 @@ class ArchiveWriter:
             self._journal.append(entry_of(SEAL, sealed, self._now()))
         finally:
             segment.close()
-        self._keeper.durable_seq = max(self._keeper.durable_seq, sealed.last_seq or 0)
+            self._own.discard(segment.name.path)
+        if segment.file not in self._keeper.failed:
+            self._keeper.durable_seq = max(self._keeper.durable_seq, sealed.last_seq or 0)
 
     def _abandon(self, kind: str) -> None:
         """Gives up a segment that cannot be written any more; it is sealed when the disk is well again."""
         segment = self._live.pop(kind, None)
         if segment is not None:
-            self._leftovers = True
-            self._keeper.submit(segment.close)
+            self._keeper.submit(lambda: self._hand_over(segment))
 
-    def _on_error(self, _error: OSError) -> None:
+    def _hand_over(self, segment: SegmentWriter) -> None:
+        """Leaves a segment to repairing, as durable as it can be made; an empty one is just removed."""
+        self._leftovers = True
+        try:
+            if segment.size == 0:
+                (self.root / segment.name.path).unlink(missing_ok=True)
+            else:
+                os.fdatasync(segment.file.fileno())
+        finally:
+            segment.close()
+            self._keeper.failed.discard(segment.file)
+            self._own.discard(segment.name.path)
+
+    def _on_error(self, _error: Exception) -> None:
         self._leftovers = True
 
     def _seal_leftovers(self) -> None:
-        self._repair.run(live=frozenset(segment.name.path for segment in list(self._live.values())))
+        if not self._repair.run():
+            self._leftovers = True
 
     def _live_bytes(self) -> int:
         return sum(segment.size for segment in self._live.values())
@@ -273,7 +333,7 @@ class ArchiveWriter:
         if self._child is None:
             work = self._upkeep.due() if self._keeper.idle and self._ticks % _RETRY_EVERY == 0 else None
             if work is not None:
-                self._child = (work, self._upkeep.start(work))
+                self._start_child(work)
             return
         work, child = self._child
         if child.poll() is None:
@@ -281,7 +341,24 @@ class ArchiveWriter:
         output = child.communicate()[0]
         self._child = None
         if child.returncode == 0:
-            self._keeper.submit(lambda: self._upkeep.finish_child(work, output))
+            self._keeper.submit(lambda: self._take_over(work, output))
+        else:
+            self._own.discard(layout.temporary(work.target))
+            self._upkeep.give_up(work)
+
+    def _start_child(self, work: Rewriting) -> None:
+        self._own.add(layout.temporary(work.target))
+        try:
+            self._child = (work, self._upkeep.start(work))
+        except OSError:
+            self._own.discard(layout.temporary(work.target))
+            self._upkeep.give_up(work)
+
+    def _take_over(self, work: Rewriting, output: bytes) -> None:
+        try:
+            self._upkeep.finish_child(work, output)
+        finally:
+            self._own.discard(layout.temporary(work.target))
 
 
 def _identify(root: Path, node: NodeIdentity, now: Callable[[], datetime]) -> ArchiveIdentity:

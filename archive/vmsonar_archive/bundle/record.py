@@ -86,7 +86,7 @@ class BundleRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             ledger.current.pop(path, None)
         for file in self.files:
             ledger.current[file.path] = file.entry()
-            ledger.gone.discard(file.path)
+            ledger.gone.pop(file.path, None)
 
     def encode(self) -> bytes:
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
