@@ -37,7 +37,7 @@ def small_segments(root: Path, count: int) -> None:
 
 def settle(writer) -> None:
     deadline = time.monotonic() + 20
-    while not writer._keeper.idle and time.monotonic() < deadline:
+    while not writer._house.keeper.idle and time.monotonic() < deadline:
         time.sleep(0.002)
 
 
@@ -47,7 +47,7 @@ def test_repairing_leaves_the_childs_work_alone(tmp_path):
     writer = open_writer(tmp_path)
     deadline = time.monotonic() + 30
     while len(segments(tmp_path)) > 1 and time.monotonic() < deadline:
-        writer._leftovers = writer._child is not None
+        writer._house.leftovers = writer._house.child is not None
         writer.maintain()
         time.sleep(0.005)
     writer.close()
@@ -78,7 +78,7 @@ def test_a_segment_being_created_is_not_taken_for_a_leftover(tmp_path, monkeypat
 
     def and_repair(path: Path):
         file = plain(path)
-        writer._keeper.run(writer._seal_leftovers)
+        writer._house.keeper.run(writer._house.seal_leftovers)
         return file
 
     monkeypatch.setattr(files, "create", and_repair)
@@ -167,16 +167,16 @@ def test_a_full_disk_can_still_journal_a_drop(tmp_path, monkeypatch):
     writer = open_writer(tmp_path)
     lock = tmp_path / layout.LOCK_FILE
     assert lock.stat().st_size == 64 * 1024
-    plain = writer._journal.append
+    plain = writer._house.journal.append
 
     def full_until_the_reserve_is_used(entry: Entry) -> None:
         if lock.stat().st_size > 32:
             raise OSError(errno.ENOSPC, "No space left on device")
         plain(entry)
 
-    monkeypatch.setattr(writer._journal, "append", full_until_the_reserve_is_used)
-    writer._upkeep._drop(next(iter(writer._journal.ledger.current.values())), "min_free")
-    assert len(writer._journal.ledger.dropped) == 1
+    monkeypatch.setattr(writer._house.journal, "append", full_until_the_reserve_is_used)
+    writer._house.upkeep._drop(next(iter(writer._house.journal.ledger.current.values())), "min_free")
+    assert len(writer._house.journal.ledger.dropped) == 1
     writer.close()
 
 
@@ -269,7 +269,7 @@ def test_a_child_that_cannot_be_started_is_no_reason_to_stop(tmp_path, monkeypat
     def refused(_work: object) -> None:
         raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(writer._upkeep, "start", refused)
+    monkeypatch.setattr(writer._house.upkeep, "start", refused)
     for _ in range(25):
         writer.maintain()
     record(writer, 1)
@@ -280,7 +280,7 @@ def test_a_child_that_cannot_be_started_is_no_reason_to_stop(tmp_path, monkeypat
 def test_half_a_journal_line_that_could_not_be_undone_is_undone_later(tmp_path):
     writer = open_writer(tmp_path)
     record(writer, 2)
-    os.write(writer._journal._descriptor, b'{"op":"se')
+    os.write(writer._house.journal._descriptor, b'{"op":"se')
     writer.close()
     assert check(tmp_path).ok
 
@@ -333,6 +333,6 @@ def test_the_archive_can_be_opened_again_when_a_stalled_disk_has_answered(tmp_pa
     time.sleep(0.05)
     assert not writer.close()
     stalled[0] = False
-    writer._keeper._thread.join(10)
+    writer._house.keeper._thread.join(10)
     open_writer(tmp_path).close()
     assert read_seqs(tmp_path) == [1, 2]

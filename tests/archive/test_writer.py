@@ -129,7 +129,7 @@ def test_a_format_from_the_future_is_refused_in_words(tmp_path):
 
 def wait_until_idle(writer) -> None:
     deadline = time.monotonic() + 10
-    while not writer._keeper.idle and time.monotonic() < deadline:
+    while not writer._house.keeper.idle and time.monotonic() < deadline:
         time.sleep(0.001)
 
 

@@ -34,7 +34,7 @@ def main(root: Path, point: str, hits: int) -> None:
         moment = START + timedelta(seconds=90 * (writer.last_seq + 1))
         writer.append(moment, BOOT, 10**15 + number * 10**9, rows(number, 20))
         if number % 40 == 39 and point.startswith(("rewrite", "journal")):
-            while not writer._keeper.idle:
+            while not writer._house.keeper.idle:
                 pass
             writer.tidy()
         writer.maintain()
