@@ -13,27 +13,17 @@ from typing import BinaryIO
 
 import zstandard
 
-from vmsonar_archive.lines import MAX_LINE, BadLine, checked
+from vmsonar_archive.blocks import FRAME_BYTES, MAX_CONTENT, MAX_WINDOW, MAX_WINDOW_LOG, Cursor, Frame, walk
+from vmsonar_archive.lines import BadLine, checked
 
 FRAME_RECORDS = 60
-# With very many processes a frame ends earlier, so that a reader holds no more than this of it.
-FRAME_BYTES = 16 * 1024 * 1024
 # The levels and windows were chosen by measurement: docs/benchmarks.md.
 LIVE_LEVEL = 5
 SEALED_LEVEL = 8
 
-_MAGIC = b"\x28\xb5\x2f\xfd"
 _MIN_WINDOW_LOG = 20
-_MAX_WINDOW_LOG = 23
-_MAX_WINDOW = 1 << _MAX_WINDOW_LOG
-_MAX_BLOCK = 128 * 1024
-_MAX_HEADER = 18
-# Far more than a frame of ours can need; they bound the work a hostile file can cause.
-_MAX_BLOCKS = 4096
+# Far more than any accident causes; it bounds the work a hostile file can cause.
 _MAX_DAMAGED = 256
-_CHUNK = 256 * 1024
-# What one frame of ours can hold: it ends when another line like the last one would be too much.
-_MAX_CONTENT = FRAME_BYTES + MAX_LINE
 # At most 4 MiB can come out of one call to the decompressor.
 _BLOCKS_PER_CALL = 32
 
@@ -86,7 +76,7 @@ class FrameWriter:
 
     def _compressor(self) -> zstandard.ZstdCompressor:
         """One whose window reaches back over the last few lines: what changed is measured against those."""
-        window = min(max(self._line.bit_length() + 2, _MIN_WINDOW_LOG), _MAX_WINDOW_LOG)
+        window = min(max(self._line.bit_length() + 2, _MIN_WINDOW_LOG), MAX_WINDOW_LOG)
         if window not in self._compressors:
             parameters = zstandard.ZstdCompressionParameters.from_level(
                 self._level, window_log=window, hash_log=window - 4, search_log=1, write_checksum=True
@@ -106,17 +96,6 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """One frame as it lies in the file."""
-
-    offset: int
-    data: memoryview
-    #: Where each block ends, relative to the frame; the first entry is the end of the header.
-    cuts: list[int]
-    complete: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Lines:
     """The lines of one frame that are whole, and whether the frame is closed and undamaged."""
 
@@ -129,133 +108,41 @@ class Lines:
         return self.frame.complete and self.damage is None
 
 
-class _NotAFrame(Exception):
-    pass
-
-
-class _Cursor:
-    """A window over a stream that can look ahead."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._ended = False
-        self._offset = 0
-        self.buffer = b""
-        self.position = 0
-
-    @property
-    def offset(self) -> int:
-        """Where in the stream we stand."""
-        return self._offset + self.position
-
-    def has(self, size: int) -> bool:
-        """Whether so many bytes follow."""
-        missing = size - (len(self.buffer) - self.position)
-        if missing > 0 and not self._ended:
-            parts = [self.buffer[self.position :]]
-            self._offset += self.position
-            self.position = 0
-            while missing > 0:
-                part = self._stream.read(max(missing, _CHUNK))
-                if not part:
-                    self._ended = True
-                    break
-                parts.append(part)
-                missing -= len(part)
-            self.buffer = b"".join(parts)
-        return len(self.buffer) - self.position >= size
-
-    def view(self, size: int | None = None) -> memoryview:
-        """The bytes that follow, or so many of them."""
-        end = None if size is None else self.position + size
-        return memoryview(self.buffer)[self.position : end]
-
-    def skip(self, size: int) -> None:
-        self.position += size
-
-    def seek_frame(self) -> None:
-        """Moves to the next place that looks like a frame, or to the end."""
-        self.position += 1
-        while (found := self.buffer.find(_MAGIC, self.position)) < 0:
-            self.position = max(self.position, len(self.buffer) - len(_MAGIC) + 1)
-            if not self.has(len(_MAGIC)):
-                self.position = len(self.buffer)
-                return
-        self.position = found
-
-
 def read_frames(stream: BinaryIO) -> Iterator[Lines]:
     """Every frame of a segment with its whole lines, in order, whatever state the segment is in."""
-    cursor = _Cursor(stream)
+    cursor = Cursor(stream)
     attempts = 0
     while cursor.has(1):
-        result = _read_frame(cursor)
+        result = _lines_of(walk(cursor))
         if result.intact:
             cursor.skip(len(result.frame.data))
             yield result
             continue
         attempts += 1
         if attempts > _MAX_DAMAGED:
-            yield _nothing(cursor.offset, "too many damaged frames, the rest is given up")
+            yield _given_up(cursor.offset)
             return
         # Where a damaged frame ends cannot be trusted: look for the next one from its start.
-        cursor.seek_frame()
-        if result.damage is not None and result.damage.torn and cursor.has(1):
-            cut = Damage(result.frame.offset, torn=False, detail="frame is cut short")
-            result = Lines(result.frame, result.lines, cut)
-        yield result
+        zeros = cursor.seek_frame(result.frame.bad_offset)
+        yield _judged(result, zeros, more=cursor.has(1))
 
 
-def _read_frame(cursor: _Cursor) -> Lines:
-    try:
-        return _lines_of(_walk(cursor))
-    except _NotAFrame as error:
-        return _nothing(cursor.offset, str(error))
+def _judged(result: Lines, zeros: bool, more: bool) -> Lines:
+    """Whether damage is but a torn end depends on what follows it."""
+    frame, damage = result.frame, result.damage
+    if damage is None:
+        return result
+    if damage.torn and more:
+        damage = Damage(frame.offset, torn=False, detail="frame is cut short")
+    elif zeros and damage.detail == frame.bad:
+        # What a power cut leaves: the file had grown, but its last bytes never reached the disk.
+        damage = Damage(frame.offset, torn=True, detail="nothing but zeros follow")
+    return Lines(frame, result.lines, damage)
 
 
-def _nothing(offset: int, detail: str) -> Lines:
-    return Lines(
-        Frame(offset, memoryview(b""), [], complete=False), [], Damage(offset, torn=False, detail=detail)
-    )
-
-
-def _walk(cursor: _Cursor) -> Frame:
-    """Follows the block headers of the frame at the cursor, as far as there are bytes."""
-    cursor.has(_MAX_HEADER)
-    head = bytes(cursor.view(_MAX_HEADER))
-    if not head.startswith(_MAGIC[: len(head)]):
-        raise _NotAFrame("not the beginning of a frame")
-    try:
-        parameters = zstandard.get_frame_parameters(head)
-        position = zstandard.frame_header_size(head)
-    except zstandard.ZstdError:
-        if len(head) < _MAX_HEADER:
-            return Frame(cursor.offset, memoryview(head), [], complete=False)
-        raise _NotAFrame("bad frame header") from None
-    if parameters.window_size > _MAX_WINDOW:
-        raise _NotAFrame(f"frame asks for a window of {parameters.window_size} bytes")
-    cuts = [position]
-    last = False
-    while not last:
-        if not cursor.has(position + 3):
-            return Frame(cursor.offset, cursor.view(), cuts, complete=False)
-        last, size = _block(cursor.view(position + 3)[position:])
-        position += 3 + size
-        cuts.append(position)
-        if len(cuts) > _MAX_BLOCKS:
-            raise _NotAFrame("a frame of too many blocks")
-    cuts[-1] = position = position + 4 * parameters.has_checksum
-    complete = cursor.has(position)
-    return Frame(cursor.offset, cursor.view(position), cuts, complete)
-
-
-def _block(header: memoryview) -> tuple[bool, int]:
-    """Whether a block is the last one, and how many bytes follow its header."""
-    number = int.from_bytes(header, "little")
-    kind, size = number >> 1 & 3, number >> 3
-    if kind == 3 or size > _MAX_BLOCK:
-        raise _NotAFrame("bad block header")
-    return bool(number & 1), 1 if kind == 1 else size
+def _given_up(offset: int) -> Lines:
+    damage = Damage(offset, torn=False, detail="too many damaged frames, the rest is given up")
+    return Lines(Frame(offset, memoryview(b""), [], complete=False), [], damage)
 
 
 def _lines_of(frame: Frame) -> Lines:
@@ -267,8 +154,8 @@ def _lines_of(frame: Frame) -> Lines:
         try:
             for part in _decompress(frame, blocks_per_call, skip):
                 skip += len(part)
-                if skip > _MAX_CONTENT:
-                    raise BadLine(f"a frame holds more than {_MAX_CONTENT} bytes")
+                if skip > MAX_CONTENT:
+                    raise BadLine(f"a frame holds more than {MAX_CONTENT} bytes")
                 rest.append(part)
                 if b"\n" in part:
                     *whole, end = b"".join(rest).split(b"\n")
@@ -282,6 +169,7 @@ def _lines_of(frame: Frame) -> Lines:
         except BadLine as error:
             reason = str(error)
         break
+    reason = reason or frame.bad
     if reason is not None:
         return Lines(frame, lines, Damage(frame.offset, torn=False, detail=reason))
     if not frame.complete and (rest or not _ends_at_a_block(frame)):
@@ -297,7 +185,7 @@ def _ends_at_a_block(frame: Frame) -> bool:
 
 def _decompress(frame: Frame, blocks_per_call: int, skip: int) -> Iterator[bytes]:
     """What the frame holds, in bounded pieces, without the first `skip` bytes."""
-    machine = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).decompressobj()
+    machine = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
     begin = 0
     ends = frame.cuts[blocks_per_call::blocks_per_call]
     if not ends or ends[-1] != len(frame.data):
