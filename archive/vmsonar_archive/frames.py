@@ -13,7 +13,8 @@ from typing import BinaryIO
 
 import zstandard
 
-from vmsonar_archive.blocks import FRAME_BYTES, MAX_CONTENT, MAX_WINDOW, MAX_WINDOW_LOG, Cursor, Frame, walk
+from vmsonar_archive.blocks import FRAME_BYTES, MAX_CONTENT, MAX_WINDOW, MAX_WINDOW_LOG, Cursor, walk
+from vmsonar_archive.blocks import Frame as Frame
 from vmsonar_archive.lines import BadLine, checked
 
 FRAME_RECORDS = 60

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
+from typing import BinaryIO
 
 from vmsonar_archive.errors import VmsonarError
 from vmsonar_archive.findings import Code, Finding
@@ -68,10 +69,10 @@ class Archive:
     def segments(self, kind: str) -> list[Segment]:
         """The segments that hold one kind of record, in the order of their records."""
         found = []
-        for path, size in self.source.sizes().items():
+        for path, (size, entry) in self.source.segments(self.ledger).items():
             name = SegmentName.parse(path)
-            if name is not None and name.kind == kind and path not in self.ledger.gone:
-                found.append(Segment(name, size, self.ledger.current.get(path)))
+            if name is not None and name.kind == kind:
+                found.append(Segment(name, size, entry))
         return sorted(found, key=lambda segment: segment.name)
 
     def samples(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[Sample]:
@@ -96,13 +97,16 @@ class Archive:
     def lines(self, segment: Segment) -> Iterator[bytes]:
         """The checked lines of one segment, without their newlines."""
         try:
-            with self.source.open(segment.path) as stream:
+            with self._open(segment) as stream:
                 for found in read_frames(stream):
                     if found.damage is not None:
                         self._note_damage(segment, found.damage)
                     yield from found.lines
         except (OSError, VmsonarError) as error:
             self._note(Code.CORRUPT, segment.path, f"cannot be read: {error}")
+
+    def _open(self, segment: Segment) -> BinaryIO:
+        return self.source.open_current(segment.entry) if segment.entry else self.source.open(segment.path)
 
     def _lines(self, kind: str, since: datetime | None, until: datetime | None) -> Iterator[bytes]:
         last_seq = 0

@@ -1,8 +1,9 @@
 """Saves every record that can still be read into a new archive, and says what could not be."""
 
-import os
 from datetime import UTC, datetime
+from io import RawIOBase
 from pathlib import Path
+from typing import BinaryIO, cast
 from uuid import uuid4
 
 import msgspec
@@ -13,7 +14,7 @@ from vmsonar_archive.errors import UsageError, VmsonarError
 from vmsonar_archive.findings import Code, Finding
 from vmsonar_archive.frames import SEALED_LEVEL, read_frames
 from vmsonar_archive.identity import ArchiveIdentity
-from vmsonar_archive.journal import SEAL, Journal, Ledger
+from vmsonar_archive.journal import SEAL, Entry, Journal, Ledger
 from vmsonar_archive.layout import SegmentName
 from vmsonar_archive.records import FORMAT
 from vmsonar_archive.repair import entry_of
@@ -32,15 +33,26 @@ class Recovered(msgspec.Struct, kw_only=True):
 
 def recover(source: Source, target: Path, now: datetime | None = None) -> Recovered:
     """Writes a new archive below target, which must be empty or not exist."""
+    try:
+        return _recover(source, target, now or datetime.now(UTC))
+    except OSError as error:
+        # Whatever goes wrong with the source is a finding: this is the target.
+        raise VmsonarError(
+            f"cannot write {error.filename or target}: {error.strerror}; what is below {target} is not complete"
+        ) from None
+
+
+def _recover(source: Source, target: Path, now: datetime) -> Recovered:
     _prepare(target)
     result = Recovered(target=str(target), findings=[])
     identity = _identity(source, result)
     files.write_whole(target / layout.ARCHIVE_FILE, msgspec.json.encode(identity) + b"\n")
-    journal = Journal(target, lambda _point: None)
     ledger = _ledger(source, result)
+    segments = _segments(source, ledger, result)
+    journal = Journal(target, lambda _point: None)
     try:
-        for name in _segments(source, ledger, result):
-            _save(source, name, target, journal, result, ledger, now or datetime.now(UTC))
+        for name, entry in segments:
+            _save(_Reading(source, name.path, entry, result), target, name, journal, now)
     finally:
         journal.close()
     return result
@@ -73,51 +85,85 @@ def _ledger(source: Source, result: Recovered) -> Ledger:
         return Ledger()
 
 
-def _segments(source: Source, ledger: Ledger, result: Recovered) -> list[SegmentName]:
-    present = source.sizes()
+def _segments(source: Source, ledger: Ledger, result: Recovered) -> list[tuple[SegmentName, Entry | None]]:
+    try:
+        present, sizes = source.segments(ledger), source.sizes()
+    except OSError as error:
+        raise VmsonarError(f"cannot read {source.name}: {error.strerror}") from None
     for path in ledger.current:
-        if path not in present:
+        if path not in present and path not in sizes:
             result.findings.append(
                 Finding.of(Code.MISSING, path, "the journal lists it, but it is not there")
             )
-    names = [name for path in present if (name := SegmentName.parse(path)) and path not in ledger.gone]
-    return sorted(names)
+    names = [(name, entry) for path, (_, entry) in present.items() if (name := SegmentName.parse(path))]
+    return sorted(names, key=lambda found: found[0])
 
 
-def _save(
-    source: Source,
-    name: SegmentName,
-    target: Path,
-    journal: Journal,
-    result: Recovered,
-    ledger: Ledger,
-    now: datetime,
-) -> None:
-    place = target / name.path
-    try:
-        if not _has_records(source, name, result, ledger):
-            return
-        files.make_folders(target, place.parent)
-        with source.open(name.path) as stream:
-            sealed = rewrite([stream], place, name.path, SEALED_LEVEL)
-    except (OSError, VmsonarError) as error:
-        result.findings.append(Finding.of(Code.CORRUPT, name.path, f"cannot be read: {error}"))
-        return
-    if sealed.records == 0:
-        os.unlink(place)
-        return
-    journal.append(entry_of(SEAL, sealed, now))
-    result.records += sealed.records
-    result.files += 1
+class _Reading(RawIOBase):
+    """A segment of the source as far as it can be read; that it cannot be is a finding, not an exception."""
 
+    def __init__(self, source: Source, path: str, entry: Entry | None, result: Recovered) -> None:
+        self._source = source
+        self._path = path
+        self._entry = entry
+        self._stream: BinaryIO | None = None
+        self.result = result
 
-def _has_records(source: Source, name: SegmentName, result: Recovered, ledger: Ledger) -> bool:
-    """Whether anything can be saved of a segment; what cannot is noted."""
-    lines = 0
-    with source.open(name.path) as stream:
-        for found in read_frames(stream):
+    def restart(self) -> None:
+        """Goes to its beginning."""
+        self.close_stream()
+        try:
+            entry = self._entry
+            self._stream = self._source.open_current(entry) if entry else self._source.open(self._path)
+        except (OSError, VmsonarError) as error:
+            self._note(error)
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return self._stream.read(size) if self._stream else b""
+        except (OSError, VmsonarError) as error:
+            self._note(error)
+            return b""
+
+    def close_stream(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def has_records(self) -> bool:
+        """Whether anything can be saved; what cannot is noted."""
+        lines = 0
+        self.restart()
+        for found in read_frames(cast(BinaryIO, self)):
             lines += len(found.lines)
             if found.damage is not None:
-                listed = name.path in ledger.current
-                result.findings.append(damage_finding(name.path, found.damage, listed))
-    return lines > 0
+                self._add(damage_finding(self._path, found.damage, self._entry is not None))
+        return lines > 0
+
+    def _note(self, error: Exception) -> None:
+        self._add(Finding.of(Code.CORRUPT, self._path, f"cannot be read: {error}"))
+
+    def _add(self, finding: Finding) -> None:
+        if finding not in self.result.findings:
+            self.result.findings.append(finding)
+
+
+def _save(reading: _Reading, target: Path, name: SegmentName, journal: Journal, now: datetime) -> None:
+    place = target / name.path
+    try:
+        if not reading.has_records():
+            return
+        files.make_folders(target, place.parent)
+        reading.restart()
+        sealed = rewrite([cast(BinaryIO, reading)], place, name.path, SEALED_LEVEL)
+        if sealed.records == 0:
+            place.unlink()
+            return
+        journal.append(entry_of(SEAL, sealed, now))
+    except OSError:
+        place.unlink(missing_ok=True)
+        raise
+    finally:
+        reading.close_stream()
+    reading.result.records += sealed.records
+    reading.result.files += 1

@@ -1,5 +1,6 @@
 """Where the files of an archive come from: a folder here, a bundle in its own module."""
 
+import hashlib
 import os
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -8,7 +9,8 @@ from typing import BinaryIO
 from vmsonar_archive import files, layout
 from vmsonar_archive.errors import VmsonarError
 from vmsonar_archive.identity import ArchiveIdentity, parse_identity
-from vmsonar_archive.journal import Ledger
+from vmsonar_archive.journal import MERGE, Entry, Ledger
+from vmsonar_archive.layout import SegmentName
 
 # An identity or a journal larger than this is not one of ours.
 _MAX_SMALL = 1024 * 1024
@@ -73,6 +75,69 @@ class Source(ABC):
                 raise VmsonarError(f"{self.name}/{layout.JOURNAL_FILE} is not the journal of an archive")
         return ledger, bool(rest)
 
+    def open_current(self, entry: Entry) -> BinaryIO:
+        """The version of a file that the journal speaks of, where there is one; otherwise what lies there."""
+        return self.open_right(entry) or self.open(entry.path)
+
+    def open_right(self, entry: Entry, *, in_place: bool = False) -> BinaryIO | None:
+        """The version that the journal speaks of: about to take its place or, if asked for, having taken it.
+
+        It stays open from the look at it on, because it can take its place at any moment.
+        """
+        places = (layout.temporary(entry.path), entry.path) if in_place else (layout.temporary(entry.path),)
+        for path in places:
+            try:
+                stream = self.open(path)
+            except (OSError, VmsonarError):
+                continue
+            if self._matches(stream, entry):
+                return stream
+            stream.close()
+        return None
+
+    def _matches(self, stream: BinaryIO, entry: Entry) -> bool:
+        """Whether it is what the journal says; if so it is back at its beginning."""
+        try:
+            if stream.seek(0, os.SEEK_END) != entry.bytes:
+                return False
+            stream.seek(0)
+            if sha256_of(stream) != entry.sha256:
+                return False
+            stream.seek(0)
+        except (OSError, VmsonarError):
+            return False
+        return True
+
+    def segments(self, ledger: Ledger) -> dict[str, tuple[int, Entry | None]]:
+        """Every segment to be read, with its size and what the journal says of it.
+
+        A segment that was merged into another is still one of them while the other is not there.
+        """
+        sizes = self.sizes()
+        found = {
+            path: (size, ledger.current.get(path))
+            for path, size in sizes.items()
+            if SegmentName.parse(path) is not None and path not in ledger.gone
+        }
+        for path in filter(layout.is_temporary, sizes):
+            target = layout.final(path)
+            entry = ledger.current.get(target)
+            if entry is not None and target not in sizes and SegmentName.parse(target) is not None:
+                found[target] = sizes[path], entry
+        for entry in ledger.current.values():
+            left = [path for path in entry.sources if path in sizes and path in ledger.gone]
+            if entry.op == MERGE and left and not self.has_right(entry):
+                found |= {path: (sizes[path], None) for path in left if SegmentName.parse(path)}
+        return dict(sorted(found.items()))
+
+    def has_right(self, entry: Entry) -> bool:
+        """Whether the version that the journal speaks of is anywhere."""
+        stream = self.open_right(entry, in_place=True)
+        if stream is None:
+            return False
+        stream.close()
+        return True
+
     def _read(self, path: str, limit: int) -> bytes:
         with self.open(path) as file:
             parts = []
@@ -82,6 +147,14 @@ class Source(ABC):
                 if limit <= 0:
                     raise VmsonarError(f"{self.name}/{path} is far too large to be what its name says")
             return b"".join(parts)
+
+
+def sha256_of(stream: BinaryIO) -> str:
+    """The hash of what is left to read."""
+    digest = hashlib.sha256()
+    while chunk := stream.read(1024 * 1024):
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 class FolderSource(Source):

@@ -1,6 +1,5 @@
 """Is this archive whole and unaltered? Answers with findings; reads everything it is given as hostile."""
 
-import hashlib
 import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from vmsonar_archive.findings import Code, Finding, Report, Severity
 from vmsonar_archive.journal import Entry, Ledger
 from vmsonar_archive.layout import SegmentName
 from vmsonar_archive.records import Stamp
-from vmsonar_archive.source import Source
+from vmsonar_archive.source import Source, sha256_of
 
 # Both hashing and decompression let go of the interpreter: two threads keep two cores busy.
 _THREADS = 2
@@ -93,7 +92,7 @@ def _check_presence(
     for path, entry in ledger.current.items():
         if path not in sizes:
             report.add(Finding.of(Code.MISSING, path, "the journal lists it, but it is not there"))
-        elif sizes[path] != entry.bytes and _right_version(source, entry) is None:
+        elif sizes[path] != entry.bytes and not source.has_right(entry):
             detail = f"has {sizes[path]} bytes, the journal says {entry.bytes}"
             report.add(Finding.of(Code.CORRUPT, path, detail))
             present[path] = entry
@@ -121,25 +120,6 @@ def _check_unlisted(
     else:
         detail = "is no part of the archive: the journal does not list it"
         report.add(Finding.of(Code.UNLISTED, path, detail, Severity.WARNING))
-
-
-def _right_version(source: Source, entry: Entry) -> str | None:
-    """Where the version that the journal speaks of lies: about to take its place, or having just taken it."""
-    for path in (layout.temporary(entry.path), entry.path):
-        try:
-            with source.open(path) as stream:
-                if _sha256(stream.read) == entry.sha256:
-                    return path
-        except (OSError, VmsonarError):
-            continue
-    return None
-
-
-def _sha256(read: Callable[[int], bytes]) -> str:
-    digest = hashlib.sha256()
-    while chunk := read(1024 * 1024):
-        digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _summarise_journal(report: Report, ledger: Ledger) -> None:
@@ -191,22 +171,28 @@ def check_file(
     path, entry = item
     if SegmentName.parse(path) is None:
         return _check_other(source, path, entry, progress)
-    checked = _check_segment(source, path, path, entry, deep, progress)
-    if entry is None or not any(finding.severity is Severity.ERROR for finding in checked.findings):
+    checked = _check_segment(source, path, entry, deep, progress)
+    if entry is None or not has_errors(checked):
         return checked
-    version = _right_version(source, entry)
-    if version is None:
+    stream = source.open_right(entry, in_place=True)
+    if stream is None:
         return checked
-    checked = _check_segment(source, version, path, entry, deep, no_progress)
+    with stream:
+        checked = check_segment(stream, path, entry, deep=deep, progress=no_progress)
     checked.find(Code.PENDING, "was just being replaced by the version that the journal speaks of")
     return checked
 
 
+def has_errors(checked: Checked) -> bool:
+    """Whether the answer for this file is no."""
+    return any(finding.severity is Severity.ERROR for finding in checked.findings)
+
+
 def _check_segment(
-    source: Source, version: str, path: str, entry: Entry | None, deep: bool, progress: Callable[[int], None]
+    source: Source, path: str, entry: Entry | None, deep: bool, progress: Callable[[int], None]
 ) -> Checked:
     try:
-        with source.open(version) as stream:
+        with source.open(path) as stream:
             return check_segment(stream, path, entry, deep=deep, progress=progress)
     except Refused as error:
         return Checked(path, findings=[Finding.of(Code.REFUSED, path, str(error))])
@@ -218,7 +204,7 @@ def _check_other(source: Source, path: str, entry: Entry | None, progress: Calla
     """A derived table: its bytes are what the journal says."""
     try:
         with source.open(path) as stream:
-            found = _sha256(stream.read)
+            found = sha256_of(stream)
     except (OSError, VmsonarError) as error:
         return Checked(path, findings=[Finding.of(Code.CORRUPT, path, f"cannot be read: {error}")])
     checked = Checked(path)

@@ -6,9 +6,8 @@ from typing import BinaryIO, cast
 
 import zstandard
 
-from vmsonar_archive.blocks import Frame
 from vmsonar_archive.bundle.walk import Slice
-from vmsonar_archive.frames import Damage, Lines, read_frames
+from vmsonar_archive.frames import Damage, Frame, Lines, read_frames
 from vmsonar_archive.rewrite import stamped
 from vmsonar_archive.segment import Tally
 
