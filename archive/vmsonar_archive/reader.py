@@ -3,14 +3,16 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from vmsonar_archive.errors import VmsonarError
 from vmsonar_archive.findings import Code, Finding
 from vmsonar_archive.frames import Damage, read_frames
+from vmsonar_archive.in_order import Stamped, in_order
 from vmsonar_archive.journal import Entry
-from vmsonar_archive.layout import SAMPLE, SYSINFO, SegmentName
+from vmsonar_archive.layout import JOURNAL_FILE, SAMPLE, SYSINFO, SegmentName
 from vmsonar_archive.lines import BadLine, decode_sample, decode_stamp, decode_sysinfo
 from vmsonar_archive.opening import open_source
 from vmsonar_archive.records import Sample, SysInfo
@@ -41,9 +43,23 @@ class Segment:
     def sealed(self) -> bool:
         return self.entry is not None
 
+    @property
+    def first_seq(self) -> int:
+        """The lowest number it can hold."""
+        known = self.entry.first_seq if self.entry else None
+        return self.name.first_seq if known is None else min(known, self.name.first_seq)
+
+    def reaches_over(self, seq: int) -> bool:
+        """Whether a number lies between its first and its last, as far as they are known."""
+        last = self.entry.last_seq if self.entry else None
+        return self.first_seq <= seq and (last is None or seq <= last)
+
     def may_hold(self, since: datetime | None, until: datetime | None) -> bool:
         """Whether records of that time can be in it; True where the journal does not tell."""
         if self.entry is None or self.entry.first is None or self.entry.last is None:
+            return True
+        if self.entry.first > self.entry.last:
+            # The clock was set back while it was written, and these are not its earliest and latest times.
             return True
         return (since is None or self.entry.last >= since) and (until is None or self.entry.first < until)
 
@@ -68,8 +84,13 @@ class Archive:
 
     def segments(self, kind: str) -> list[Segment]:
         """The segments that hold one kind of record, in the order of their records."""
+        present = self.source.segments(self.ledger)
+        if any(path not in present and SegmentName.parse(path) for path in self.ledger.current):
+            # Merged or dropped since the journal was read, perhaps.
+            self._refresh()
+            present = self.source.segments(self.ledger)
         found = []
-        for path, (size, entry) in self.source.segments(self.ledger).items():
+        for path, (size, entry) in present.items():
             name = SegmentName.parse(path)
             if name is not None and name.kind == kind:
                 found.append(Segment(name, size, entry))
@@ -95,9 +116,17 @@ class Archive:
                 self._note(Code.BAD_RECORD, self.source.name, str(error))
 
     def lines(self, segment: Segment) -> Iterator[bytes]:
-        """The checked lines of one segment, without their newlines."""
+        """The checked lines of one segment, without their newlines; also when it was merged in the meantime."""
         try:
-            with self._open(segment) as stream:
+            stream = self._open(segment)
+        except FileNotFoundError as error:
+            yield from self._lines_elsewhere(segment, error)
+            return
+        except (OSError, VmsonarError) as error:
+            self._note(Code.CORRUPT, segment.path, f"cannot be read: {error}")
+            return
+        try:
+            with stream:
                 for found in read_frames(stream):
                     if found.damage is not None:
                         self._note_damage(segment, found.damage)
@@ -108,21 +137,43 @@ class Archive:
     def _open(self, segment: Segment) -> BinaryIO:
         return self.source.open_current(segment.entry) if segment.entry else self.source.open(segment.path)
 
-    def _lines(self, kind: str, since: datetime | None, until: datetime | None) -> Iterator[bytes]:
-        last_seq = 0
-        for segment in self.segments(kind):
-            if not segment.may_hold(since, until):
-                continue
-            for line in self.lines(segment):
-                try:
-                    seq = decode_stamp(line).seq
-                except BadLine as error:
-                    self._note(Code.BAD_RECORD, segment.path, str(error))
-                    continue
-                # Segments are in order and so are their lines: what is not larger was read before.
-                if seq > last_seq:
-                    last_seq = seq
+    def _lines_elsewhere(self, segment: Segment, error: OSError) -> Iterator[bytes]:
+        """The lines of a segment that is no longer there: from what took it in, unless it was dropped."""
+        self._refresh()
+        if segment.path not in self.ledger.gone:
+            self._note(Code.CORRUPT, segment.path, f"cannot be read: {error}")
+            return
+        for heir in self._heirs(segment):
+            for stamp, line in self._stamped(heir):
+                if segment.reaches_over(stamp.seq):
                     yield line
+
+    def _heirs(self, segment: Segment) -> list[Segment]:
+        """By the journal's word; after a second merge it no longer tells, and the numbers do."""
+        found = [
+            Segment(name, entry.bytes, entry)
+            for entry in self.ledger.current.values()
+            if (name := SegmentName.parse(entry.path)) and name.kind == segment.name.kind
+        ]
+        named = [heir for heir in found if heir.entry and segment.path in heir.entry.sources]
+        return named or [heir for heir in found if heir.reaches_over(segment.first_seq)]
+
+    def _refresh(self) -> None:
+        try:
+            self.ledger, _ = self.source.journal()
+        except (OSError, VmsonarError) as error:
+            self._note(Code.CORRUPT, JOURNAL_FILE, f"cannot be read: {error}")
+
+    def _stamped(self, segment: Segment) -> Iterator[Stamped]:
+        for line in self.lines(segment):
+            try:
+                yield decode_stamp(line), line
+            except BadLine as error:
+                self._note(Code.BAD_RECORD, segment.path, str(error))
+
+    def _lines(self, kind: str, since: datetime | None, until: datetime | None) -> Iterator[bytes]:
+        segments = [segment for segment in self.segments(kind) if segment.may_hold(since, until)]
+        return in_order([(segment.first_seq, partial(self._stamped, segment)) for segment in segments])
 
     def _note_damage(self, segment: Segment, damage: Damage) -> None:
         torn = damage.torn and not segment.sealed

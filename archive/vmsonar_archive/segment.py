@@ -31,7 +31,10 @@ class Sealed:
 
 
 class Tally:
-    """Counts the records that go into a file and remembers the first and the last."""
+    """Counts the records that go into a file and remembers the lowest and highest times and numbers.
+
+    Not those of the first and the last record: the clock can be set back in between.
+    """
 
     def __init__(self) -> None:
         self.records = 0
@@ -42,9 +45,10 @@ class Tally:
 
     def add(self, time: datetime, seq: int) -> None:
         self.records += 1
-        if self.first_seq is None:
-            self.first, self.first_seq = time, seq
-        self.last, self.last_seq = time, seq
+        self.first = time if self.first is None else min(self.first, time)
+        self.last = time if self.last is None else max(self.last, time)
+        self.first_seq = seq if self.first_seq is None else min(self.first_seq, seq)
+        self.last_seq = seq if self.last_seq is None else max(self.last_seq, seq)
 
     def sealed(self, path: str, size: int, sha256: str, damaged: bool = False) -> Sealed:
         return Sealed(

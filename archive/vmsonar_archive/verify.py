@@ -19,6 +19,10 @@ from vmsonar_archive.source import Source, sha256_of
 
 # Both hashing and decompression let go of the interpreter: two threads keep two cores busy.
 _THREADS = 2
+# How often to look again at what a writer changed in the meantime.
+_ROUNDS = 5
+# What was found of each file, given what the journal said of it then.
+_Known = dict[str, tuple[Entry | None, Checked]]
 _OWN_FILES = {
     layout.ARCHIVE_FILE,
     layout.JOURNAL_FILE,
@@ -54,19 +58,29 @@ def verify(
         newer = "written in format" in str(error)
         report.add(Finding.of(Code.NEWER_FORMAT if newer else Code.CORRUPT, layout.ARCHIVE_FILE, str(error)))
         return report
-    ledger, torn = source.journal(head)
-    sizes = source.sizes()
-    _check_journal(report, ledger, torn, head)
-    present = _check_presence(report, source, ledger, sizes)
-    report.files = len(present)
-    if depth is Depth.QUICK:
-        _summarise_journal(report, ledger)
-    else:
-        _check_content(report, source, present, deep=depth is Depth.DEEP, progress=progress)
+    known: _Known = {}
+    for round_ in range(_ROUNDS):
+        (ledger, torn), sizes = source.journal(head), source.sizes()
+        report = Report(findings=[])
+        _check_journal(report, ledger, torn, head)
+        present = _check_presence(report, source, ledger, sizes)
+        report.files = len(present)
+        if depth is Depth.QUICK:
+            _summarise_journal(report, ledger)
+        else:
+            quiet = no_progress if round_ else progress
+            _check_content(report, source, present, known, deep=depth is Depth.DEEP, progress=quiet)
+        if report.ok or not _has_changed(source, ledger, sizes):
+            break
     if depth is Depth.DEEP and any(layout.is_parquet(path) for path in present):
         _check_tables(report, source)
     report.findings.sort(key=lambda finding: (finding.severity is not Severity.ERROR, finding.path))
     return report
+
+
+def _has_changed(source: Source, ledger: Ledger, sizes: dict[str, int]) -> bool:
+    """Whether a writer replaced, merged or dropped files while we looked."""
+    return source.journal()[0].head != ledger.head or source.sizes().keys() != sizes.keys()
 
 
 def _check_journal(report: Report, ledger: Ledger, torn: bool, head: str | None) -> None:
@@ -137,23 +151,38 @@ def _check_content(
     report: Report,
     source: Source,
     present: dict[str, Entry | None],
+    known: _Known,
     *,
     deep: bool,
     progress: Callable[[int], None],
 ) -> None:
-    # Here, because a process that helps imports this module in turn.
-    from vmsonar_archive.spread import can_spread, spread
-
-    if deep and can_spread(present.values()):
-        results = spread(source.name, list(present.items()), progress)
-    else:
-        with ThreadPoolExecutor(_THREADS) as pool:
-            check = partial(check_file, source, deep=deep, progress=progress)
-            results = list(pool.map(check, present.items()))
+    new = {path: entry for path, entry in present.items() if not _is_known(known, path, entry)}
+    for checked in _check_files(source, new, deep=deep, progress=progress):
+        known[checked.path] = new[checked.path], checked
+    results = [known[path][1] for path in present]
     for checked in results:
         for finding in checked.findings:
             report.add(finding)
     _summarise(report, results)
+
+
+def _is_known(known: _Known, path: str, entry: Entry | None) -> bool:
+    """Whether a file was found right as the journal has it now."""
+    before, checked = known.get(path, (None, None))
+    return checked is not None and before == entry and not has_errors(checked)
+
+
+def _check_files(
+    source: Source, items: dict[str, Entry | None], *, deep: bool, progress: Callable[[int], None]
+) -> list[Checked]:
+    # Here, because a process that helps imports this module in turn.
+    from vmsonar_archive.spread import can_spread, spread
+
+    if deep and can_spread(items.values()):
+        return spread(source.name, list(items.items()), progress)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        check = partial(check_file, source, deep=deep, progress=progress)
+        return list(pool.map(check, items.items()))
 
 
 def _check_tables(report: Report, source: Source) -> None:
@@ -225,7 +254,9 @@ def _summarise(report: Report, results: list[Checked]) -> None:
         assert before.last is not None
         assert after.first is not None
         if after.first.seq <= before.last.seq:
-            detail = f"records {after.first.seq} to {before.last.seq} are in {before.path} as well"
+            detail = (
+                f"its records from {after.first.seq} on overlap with {before.path}, up to {before.last.seq}"
+            )
             report.add(Finding.of(Code.REPEATED, after.path, detail))
         gap = gap_between(
             after.path, _moment(before.last), _moment(after.first), before.interval or after.interval
