@@ -91,14 +91,17 @@ class Keeper:
             return None
 
     def _make_durable(self, syncs: dict[BinaryIO, int]) -> None:
+        refused: OSError | None = None
         for file in syncs:
             # A segment that was sealed in the meantime is durable already, and closed.
             if file.closed:
                 continue
             try:
                 self._fdatasync(file.fileno())
-            except OSError:
+            except OSError as error:
                 self.failed.add(file)
-                raise
+                refused = error
+        if refused is not None:
+            raise refused
         if not self.failed:
             self.durable_seq = max(self.durable_seq, *syncs.values())
