@@ -46,17 +46,22 @@ class Keeper:
             self._wake.notify()
 
     def run(self, task: Callable[[], None]) -> None:
-        """The same, and waits for it."""
+        """The same, and waits for it; raises what it raised."""
         done = threading.Event()
+        raised: list[BaseException] = []
 
         def and_tell() -> None:
             try:
                 task()
+            except BaseException as error:
+                raised.append(error)
             finally:
                 done.set()
 
         self.submit(and_tell)
         done.wait()
+        if raised:
+            raise raised[0]
 
     def end(self, seconds: float, then: Callable[[], None]) -> bool:
         """Runs what is queued, then the last task, and stops; False when the disk took longer than that."""

@@ -123,7 +123,8 @@ def test_an_oom_kill_is_counted_and_told(recording, start):
     assert recording.event(container_id, "container_oom")
     assert row.oom_kills >= 1
     assert row.memory_peak == pytest.approx(limit, rel=0.05)
-    assert recording.event(container_id, "container_die").exit_code == 5
+    # The kernel picks its victim: mostly the hungry one, sometimes the shell that would have said 5.
+    assert recording.event(container_id, "container_die").exit_code in (5, 137)
 
 
 def test_written_bytes_are_counted_per_device(recording, start, gate):
