@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -41,21 +41,24 @@ class _Output:
 
     def finish(self) -> str:
         os.fsync(self._file.fileno())
-        self._file.close()
         return self._hash.hexdigest()
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def rewrite(sources: Iterable[BinaryIO], target: Path, path: str, level: int) -> Sealed:
     """Writes all whole records of the sources into a new segment, in closed frames, each record once."""
-    output, frames, tally = _Output(target), FrameWriter(level, flush=False), Tally()
-    for source in sources:
-        for found in read_frames(source):
-            for line, stamp in stamped(found.lines):
-                if tally.last_seq is None or stamp.seq > tally.last_seq:
-                    output.write(frames.add((line, b"\n")))
-                    tally.add(stamp.time, stamp.seq)
-    output.write(frames.end())
-    return tally.sealed(path, output.size, output.finish())
+    frames, tally = FrameWriter(level, flush=False), Tally()
+    with closing(_Output(target)) as output:
+        for source in sources:
+            for found in read_frames(source):
+                for line, stamp in stamped(found.lines):
+                    if tally.last_seq is None or stamp.seq > tally.last_seq:
+                        output.write(frames.add((line, b"\n")))
+                        tally.add(stamp.time, stamp.seq)
+        output.write(frames.end())
+        return tally.sealed(path, output.size, output.finish())
 
 
 def stamped(lines: Iterable[bytes]) -> Iterator[tuple[bytes, Stamp]]:

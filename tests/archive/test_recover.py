@@ -30,8 +30,6 @@ class Failing:
         self._stream.close()
 
 
-# The file that could not be written is closed with the exception that tells of it.
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_full_target_ends_it(tmp_path, monkeypatch):
     root = make_archive(tmp_path / "a", 5)
     real = files.write_all

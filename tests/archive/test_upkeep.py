@@ -126,6 +126,7 @@ def test_days_go_while_the_writer_runs(tmp_path):
     for day in range(6):
         today[0] = START + timedelta(days=day)
         record(writer, 2, start=today[0])
+        settle(writer)
         writer.maintain()
         settle(writer)
     writer.close()
