@@ -1,6 +1,7 @@
 """The DuckDB connection that every query runs on: in UTC, within a memory limit, and never on the network."""
 
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,17 @@ from vmsonar_archive.errors import missing_extra
 MEMORY_LIMIT = "800MB"
 
 
+def need_engine(needed_for: str) -> None:
+    """Says which extra brings everything at once, before the first missing part is met."""
+    if find_spec("duckdb") is None or find_spec("pyarrow") is None:
+        raise missing_extra("inspect", needed_for)
+
+
 def connect(scratch: Path, memory_limit: str = MEMORY_LIMIT) -> Any:
     """A connection that fetches no extension and spills into a folder of its own."""
-    try:
-        import duckdb
-    except ImportError:
-        raise missing_extra("inspect", "querying") from None
+    need_engine("querying")
+    import duckdb
+
     connection = duckdb.connect(
         config={
             "autoinstall_known_extensions": False,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from vmsonar_archive.errors import UsageError, missing_extra
+from vmsonar_archive.errors import UsageError
 
 from vmsonar.commands.inspect_follow import follow as follow_view
 from vmsonar.commands.output import console, print_json
@@ -94,7 +94,9 @@ def command(
 
     Example: vmsonar inspect /var/lib/vmsonar jobs --from today --sort memory
     """
-    _need_duckdb()
+    from vmsonar_inspect.engine import need_engine
+
+    need_engine("vmsonar inspect")
     from vmsonar_inspect.energy import load_factor
     from vmsonar_inspect.frames import Frame
     from vmsonar_inspect.inspection import Settings
@@ -148,13 +150,6 @@ def divided(arguments: list[str]) -> tuple[list[Path], str]:
         raise UsageError(f"one view at a time: give one of {' and '.join(views)}")
     paths = [Path(name) for name in arguments if name not in views]
     return paths or [archive_to_read(None, None)], views[0] if views else "summary"
-
-
-def _need_duckdb() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("duckdb") is None or find_spec("pyarrow") is None:
-        raise missing_extra("inspect", "vmsonar inspect")
 
 
 def _now() -> datetime:
