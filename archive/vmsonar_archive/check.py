@@ -11,10 +11,10 @@ from typing import BinaryIO, cast
 
 from vmsonar_archive.errors import VmsonarError
 from vmsonar_archive.findings import Code, Finding
-from vmsonar_archive.frames import Damage, Lines, read_frames
+from vmsonar_archive.frames import Damage, Scanned, scan_frames
 from vmsonar_archive.journal import Entry
 from vmsonar_archive.layout import SAMPLE, SegmentName
-from vmsonar_archive.lines import BadLine, decode_sample, decode_stamp, decode_sysinfo
+from vmsonar_archive.lines import BadLine, Text, decode_sample, decode_stamp, decode_sysinfo
 from vmsonar_archive.records import Stamp
 
 # A pause is a gap when it is this many times as long as usual, and at least so many seconds.
@@ -56,6 +56,33 @@ class _Hashing(RawIOBase):
         return data
 
 
+class _Records:
+    """Takes in the records of a segment, one by one."""
+
+    def __init__(self, checked: Checked, kind: str, *, deep: bool) -> None:
+        self._checked = checked
+        decode: Callable[[Text], object] = decode_sample if kind == SAMPLE else decode_sysinfo
+        self._decode = decode if deep else None
+        #: Where in time each one lies.
+        self.moments: list[tuple[str, int, datetime]] = []
+
+    def take(self, line: memoryview) -> None:
+        checked = self._checked
+        try:
+            stamp = decode_stamp(line)
+            if self._decode is not None:
+                self._decode(line)
+        except BadLine as error:
+            checked.find(Code.BAD_RECORD, f"record {checked.records + 1}: {error}")
+            return
+        if checked.last is not None and stamp.seq <= checked.last.seq:
+            checked.find(Code.REPEATED, f"record {stamp.seq} follows record {checked.last.seq}")
+        checked.records += 1
+        checked.first = checked.first or stamp
+        checked.last = stamp
+        self.moments.append((stamp.boot, stamp.boottime, stamp.time))
+
+
 def check_segment(
     stream: BinaryIO, path: str, entry: Entry | None, *, deep: bool, progress: Callable[[int], None]
 ) -> Checked:
@@ -64,10 +91,10 @@ def check_segment(
     name = SegmentName.parse(path)
     kind = name.kind if name else SAMPLE
     hashing = _Hashing(stream, progress)
-    boottimes: list[tuple[str, int, datetime]] = []
+    records = _Records(checked, kind, deep=deep)
     try:
-        for found in read_frames(cast(BinaryIO, hashing)):
-            _check_frame(checked, found, kind, boottimes, sealed=entry is not None, deep=deep)
+        for found in scan_frames(cast(BinaryIO, hashing), records.take):
+            _check_frame(checked, found, sealed=entry is not None)
         while hashing.read(1024 * 1024):
             pass
     except (OSError, VmsonarError) as error:
@@ -77,37 +104,15 @@ def check_segment(
         _compare(checked, hashing, entry)
     checked.samples = checked.records if kind == SAMPLE else 0
     if kind == SAMPLE:
-        _find_gaps(checked, boottimes)
+        _find_gaps(checked, records.moments)
     return checked
 
 
-def _check_frame(
-    checked: Checked,
-    found: Lines,
-    kind: str,
-    boottimes: list[tuple[str, int, datetime]],
-    *,
-    sealed: bool,
-    deep: bool,
-) -> None:
+def _check_frame(checked: Checked, found: Scanned, *, sealed: bool) -> None:
     if found.damage is not None:
         checked.findings.append(damage_finding(checked.path, found.damage, sealed))
     elif sealed and not found.frame.complete:
         checked.find(Code.CORRUPT, "its last frame is not closed")
-    for line in found.lines:
-        try:
-            stamp = decode_stamp(line)
-            if deep:
-                _ = decode_sample(line) if kind == SAMPLE else decode_sysinfo(line)
-        except BadLine as error:
-            checked.find(Code.BAD_RECORD, f"record {checked.records + 1}: {error}")
-            continue
-        if checked.last is not None and stamp.seq <= checked.last.seq:
-            checked.find(Code.REPEATED, f"record {stamp.seq} follows record {checked.last.seq}")
-        checked.records += 1
-        checked.first = checked.first or stamp
-        checked.last = stamp
-        boottimes.append((stamp.boot, stamp.boottime, stamp.time))
 
 
 def damage_finding(path: str, damage: Damage, sealed: bool) -> Finding:

@@ -13,9 +13,9 @@ from typing import BinaryIO
 
 import zstandard
 
-from vmsonar_archive.blocks import FRAME_BYTES, MAX_CONTENT, MAX_WINDOW, MAX_WINDOW_LOG, Cursor, walk
+from vmsonar_archive.blocks import FRAME_BYTES, MAX_WINDOW_LOG, Cursor, walk
 from vmsonar_archive.blocks import Frame as Frame
-from vmsonar_archive.lines import BadLine, checked
+from vmsonar_archive.contents import Contents, Take
 
 FRAME_RECORDS = 60
 # The levels and windows were chosen by measurement: docs/benchmarks.md.
@@ -25,8 +25,6 @@ SEALED_LEVEL = 8
 _MIN_WINDOW_LOG = 20
 # Far more than any accident causes; it bounds the work a hostile file can cause.
 _MAX_DAMAGED = 256
-# At most 4 MiB can come out of one call to the decompressor.
-_BLOCKS_PER_CALL = 32
 
 
 class FrameWriter:
@@ -97,11 +95,10 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
-    """The lines of one frame that are whole, and whether the frame is closed and undamaged."""
+class Scanned:
+    """One frame whose lines were handed over, and whether it is closed and undamaged."""
 
     frame: Frame
-    lines: list[bytes]
     damage: Damage | None
 
     @property
@@ -109,12 +106,28 @@ class Lines:
         return self.frame.complete and self.damage is None
 
 
+@dataclass(frozen=True, slots=True)
+class Lines(Scanned):
+    """One frame with its lines that are whole."""
+
+    lines: list[bytes]
+
+
 def read_frames(stream: BinaryIO) -> Iterator[Lines]:
     """Every frame of a segment with its whole lines, in order, whatever state the segment is in."""
+    lines: list[bytes] = []
+    for found in scan_frames(stream, lambda line: lines.append(bytes(line))):
+        yield Lines(found.frame, found.damage, lines.copy())
+        lines.clear()
+
+
+def scan_frames(stream: BinaryIO, take: Take) -> Iterator[Scanned]:
+    """The same without keeping the lines: each is handed over when it was read, a frame's before the frame."""
     cursor = Cursor(stream)
+    contents = Contents(take)
     attempts = 0
     while cursor.has(1):
-        result = _lines_of(walk(cursor))
+        result = _scan(walk(cursor), contents)
         if result.intact:
             cursor.skip(len(result.frame.data))
             yield result
@@ -128,7 +141,7 @@ def read_frames(stream: BinaryIO) -> Iterator[Lines]:
         yield _judged(result, zeros, more=cursor.has(1))
 
 
-def _judged(result: Lines, zeros: bool, more: bool) -> Lines:
+def _judged(result: Scanned, zeros: bool, more: bool) -> Scanned:
     """Whether damage is but a torn end depends on what follows it."""
     frame, damage = result.frame, result.damage
     if damage is None:
@@ -138,64 +151,24 @@ def _judged(result: Lines, zeros: bool, more: bool) -> Lines:
     elif zeros and damage.detail == frame.bad:
         # What a power cut leaves: the file had grown, but its last bytes never reached the disk.
         damage = Damage(frame.offset, torn=True, detail="nothing but zeros follow")
-    return Lines(frame, result.lines, damage)
+    return Scanned(frame, damage)
 
 
-def _given_up(offset: int) -> Lines:
+def _given_up(offset: int) -> Scanned:
     damage = Damage(offset, torn=False, detail="too many damaged frames, the rest is given up")
-    return Lines(Frame(offset, memoryview(b""), [], complete=False), [], damage)
+    return Scanned(Frame(offset, memoryview(b""), [], complete=False), damage)
 
 
-def _lines_of(frame: Frame) -> Lines:
-    lines: list[bytes] = []
-    rest: list[bytes] = []
-    skip = 0
-    reason: str | None = None
-    for blocks_per_call in (_BLOCKS_PER_CALL, 1):
-        try:
-            for part in _decompress(frame, blocks_per_call, skip):
-                skip += len(part)
-                if skip > MAX_CONTENT:
-                    raise BadLine(f"a frame holds more than {MAX_CONTENT} bytes")
-                rest.append(part)
-                if b"\n" in part:
-                    *whole, end = b"".join(rest).split(b"\n")
-                    rest = [end] if end else []
-                    # One by one: those before a bad one are kept.
-                    lines.extend(map(checked, whole))
-        except zstandard.ZstdError as error:
-            # Once more, block by block, to get at what lies before the damage.
-            reason = str(error)
-            continue
-        except BadLine as error:
-            reason = str(error)
-        break
-    reason = reason or frame.bad
+def _scan(frame: Frame, contents: Contents) -> Scanned:
+    reason = contents.read(frame) or frame.bad
     if reason is not None:
-        return Lines(frame, lines, Damage(frame.offset, torn=False, detail=reason))
-    if not frame.complete and (rest or not _ends_at_a_block(frame)):
-        return Lines(frame, lines, Damage(frame.offset, torn=True, detail="the last record is not whole"))
-    if frame.complete and rest:
-        return Lines(frame, lines, Damage(frame.offset, torn=False, detail="frame ends inside a line"))
-    return Lines(frame, lines, None)
+        return Scanned(frame, Damage(frame.offset, torn=False, detail=reason))
+    if not frame.complete and (contents.ends_inside_a_line or not _ends_at_a_block(frame)):
+        return Scanned(frame, Damage(frame.offset, torn=True, detail="the last record is not whole"))
+    if frame.complete and contents.ends_inside_a_line:
+        return Scanned(frame, Damage(frame.offset, torn=False, detail="frame ends inside a line"))
+    return Scanned(frame, None)
 
 
 def _ends_at_a_block(frame: Frame) -> bool:
     return bool(frame.cuts) and frame.cuts[-1] == len(frame.data)
-
-
-def _decompress(frame: Frame, blocks_per_call: int, skip: int) -> Iterator[bytes]:
-    """What the frame holds, in bounded pieces, without the first `skip` bytes."""
-    machine = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
-    begin = 0
-    ends = frame.cuts[blocks_per_call::blocks_per_call]
-    if not ends or ends[-1] != len(frame.data):
-        ends.append(len(frame.data))
-    for end in ends:
-        part = machine.decompress(frame.data[begin:end])
-        begin = end
-        if skip >= len(part):
-            skip -= len(part)
-            continue
-        yield part[skip:]
-        skip = 0

@@ -25,6 +25,9 @@ _STAMP = re.compile(
 )
 _CRC = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
 
+#: A line as it is kept, or in the buffer into which it was decompressed.
+Text = bytes | memoryview
+
 encode_row = msgspec.json.Encoder().encode
 _decode_sample = msgspec.json.Decoder(Sample).decode
 _decode_sysinfo = msgspec.json.Decoder(SysInfo).decode
@@ -77,11 +80,17 @@ def record_line(record: Sample | SysInfo) -> bytes:
 
 def checked(line: bytes) -> bytes:
     """Returns the line if its checksum holds and it can be decoded without harm."""
+    check_line(line)
+    return line
+
+
+def check_line(line: Text) -> None:
+    """Raises BadLine unless the checksum of a line holds and it can be decoded without harm."""
     match = _CRC.fullmatch(line, len(line) - _TAIL) if len(line) > _TAIL else None
     if match is None or zlib.crc32(memoryview(line)[:-_TAIL]) != int(match[1], 16):
         raise BadLine("checksum differs")
-    refuse_bomb(line)
-    return line
+    if len(line) >= _HARMLESS:
+        refuse_bomb(bytes(line))
 
 
 def refuse_bomb(line: bytes) -> None:
@@ -92,7 +101,7 @@ def refuse_bomb(line: bytes) -> None:
         raise BadLine("far more values than a sample can have")
 
 
-def decode_sample(line: bytes) -> Sample:
+def decode_sample(line: Text) -> Sample:
     """The sample in a line whose checksum was checked; unknown fields and kinds are skipped."""
     try:
         return _decode_sample(line)
@@ -100,7 +109,7 @@ def decode_sample(line: bytes) -> Sample:
         raise BadLine(str(error)) from None
 
 
-def decode_sysinfo(line: bytes) -> SysInfo:
+def decode_sysinfo(line: Text) -> SysInfo:
     """The sysinfo in a line whose checksum was checked."""
     try:
         return _decode_sysinfo(line)
@@ -108,7 +117,7 @@ def decode_sysinfo(line: bytes) -> SysInfo:
         raise BadLine(str(error)) from None
 
 
-def decode_stamp(line: bytes) -> Stamp:
+def decode_stamp(line: Text) -> Stamp:
     """When and by whom a line was written, whatever kind of record it holds."""
     try:
         # The stamp stands first in every line we write; the rest need not be parsed to read it.
