@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from io import RawIOBase
-from statistics import median
 from typing import BinaryIO, cast
 
 from vmsonar_archive.errors import VmsonarError
@@ -135,6 +134,9 @@ def _find_gaps(checked: Checked, boottimes: list[tuple[str, int, datetime]]) -> 
     distances = [(after[1] - before[1]) / 1e9 for before, after in pairs if before[0] == after[0]]
     if len(distances) < 2:
         return
+    # Here, because a quick look does not need it.
+    from statistics import median
+
     checked.interval = median(distances)
     for before, after in pairs:
         finding = gap_between(checked.path, before, after, checked.interval)

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
@@ -175,7 +174,9 @@ def _is_known(known: _Known, path: str, entry: Entry | None) -> bool:
 def _check_files(
     source: Source, items: dict[str, Entry | None], *, deep: bool, progress: Callable[[int], None]
 ) -> list[Checked]:
-    # Here, because a process that helps imports this module in turn.
+    # Here, because a quick look needs neither, and a process that helps imports this module in turn.
+    from concurrent.futures import ThreadPoolExecutor
+
     from vmsonar_archive.spread import can_spread, spread
 
     if deep and can_spread(items.values()):

@@ -1,9 +1,7 @@
 """Verifies whatever lies at a path: the folder of an archive, or a bundle, or something that is neither."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
 from vmsonar_archive.bundle.check import verify_bundle
@@ -58,6 +56,10 @@ def verify_paths(
     paths: list[Path], depth: Depth, head: str | None, trust: Trust | None, processes: int
 ) -> Iterator[Report]:
     """Several at once, each in a process of its own; in the order of the paths."""
+    # Here, because one archive alone needs none of it.
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
     # Not by fork: whoever calls may have threads.
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         yield from pool.map(partial(verify_path, depth=depth, head=head, trust=trust), paths)

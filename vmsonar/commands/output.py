@@ -34,6 +34,12 @@ def print_table(
     titles: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, header: bool = True
 ) -> None:
     """A plain table: no boxes, so that it can be read by eye and by awk."""
+    rows = [tuple(row) for row in rows]
+    if not sys.stdout.isatty() and title is None:
+        lines = plain_table([tuple(titles), *rows] if header else rows)
+        if lines is not None:
+            print(*lines, sep="\n")
+            return
     from rich.table import Table
     from rich.text import Text
 
@@ -43,6 +49,19 @@ def print_table(
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console().print(table)
+
+
+def plain_table(rows: Sequence[Sequence[str]]) -> list[str] | None:
+    """The lines of a table that needs neither colour nor folding: the same as rich draws, without loading rich."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    fits = sum(widths) + 2 * (len(widths) - 1) <= _UNSEEN_WIDTH
+    if not (
+        rows
+        and fits
+        and all(cell.isascii() and (not cell or cell.isprintable()) for row in rows for cell in row)
+    ):
+        return None
+    return ["  ".join(map(str.ljust, row, widths)) for row in rows]
 
 
 @contextmanager
