@@ -96,6 +96,8 @@ def job_figures(job: JobUse, context: JobContext, machine: Machine, use: NodeUse
         "processes_seen": job.processes_seen,
         "processes_peak": job.processes_peak,
         "births_per_minute": ratio(born, None if seconds is None else seconds / 60),
+        "short_lived_share": _unseen(job.cpu_seconds, context.seen_cpu_seconds),
+        "forks_per_second": context.forks,
         **spread("memory", job.memory_bytes),
         "memory_total": use.memory_total_bytes,
         "major_faults_per_second": ratio(job.major_faults, seconds),
@@ -106,6 +108,12 @@ def job_figures(job: JobUse, context: JobContext, machine: Machine, use: NodeUse
         **spread("gpu_util", job.gpu_util),
         "gpu_memory_peak": job.gpu_memory_bytes.peak,
     }
+
+
+def _unseen(used: float | None, seen: float | None) -> float | None:
+    """The share of a job's CPU time that no process had that was there at a sample."""
+    share = ratio(seen, used)
+    return None if share is None else max(0.0, 1 - share)
 
 
 def _coverage(job: JobUse) -> float | None:

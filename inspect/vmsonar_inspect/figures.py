@@ -34,6 +34,7 @@ WRITERS: dict[str, Writer] = {
     "processes_seen": units.count,
     "processes_peak": units.count,
     "births_per_minute": units.count,
+    "short_lived_share": units.share,
     "forks_per_second": units.count,
     "memory_median": units.size,
     "memory_p95": units.size,
@@ -62,7 +63,7 @@ WRITERS: dict[str, Writer] = {
     "coverage": units.share,
 }
 
-_PLACE = re.compile(r"\{(\w+)\}")
+_PLACE = re.compile(r"\{(\w+)(?:\|([a-zA-Z ]+))?\}")
 
 
 def written(name: str, value: float | None) -> str:
@@ -71,13 +72,19 @@ def written(name: str, value: float | None) -> str:
 
 
 def filled_in(template: str, figures: Mapping[str, float | None]) -> str:
-    """The template with every {figure} written out; nothing else in it has a meaning."""
-    return _PLACE.sub(lambda match: written(match[1], figures.get(match[1])), template)
+    """The template with every {figure}, or {figure|noun} in one or many, written out; nothing else has a meaning."""
+
+    def fill(match: re.Match[str]) -> str:
+        value = figures.get(match[1])
+        noun = "" if match[2] is None else f" {match[2]}" + ("" if value == 1 else "s")
+        return written(match[1], value) + noun
+
+    return _PLACE.sub(fill, template)
 
 
 def places(template: str) -> list[str]:
     """The figures that a template shows."""
-    return _PLACE.findall(template)
+    return [match[1] for match in _PLACE.finditer(template)]
 
 
 def spread(name: str, use: Use) -> dict[str, float | None]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from vmsonar_inspect.asking import Asker, Record, number, use_columns, use_of, weighted_mean, whole
+from vmsonar_inspect.held_cards import HELD_CARDS
 from vmsonar_inspect.model import JobUse, Use
 from vmsonar_inspect.programs import Program, ProgramMap
 
@@ -22,8 +23,10 @@ class JobContext:
     pressure_io: float | None = None
     disk_bytes: float | None = None
     runnable: float | None = None
+    forks: float | None = None
     workers: int | None = None
     top_worker_share: float | None = None
+    seen_cpu_seconds: float | None = None
 
 
 def key_of(row: Record) -> Key:
@@ -67,14 +70,13 @@ _PROFILE = """
         median, p95, maximum AS peak
     FROM job_totals WHERE measure IN ('threads', 'read_bytes', 'write_bytes')"""
 
-# Per sample and card what the job's processes used together; then over the cards, then over time.
+# Per sample and card what a job used; then over the cards, then over time.
 _GPU = f"""
-    WITH cards AS (
-        SELECT j.archive, j.boot, j.pgid, j.start_ticks, g.run, g.seq, g.gpu_uuid,
-            CASE WHEN SUM(g.gpu_util) > 100 THEN 100 ELSE SUM(g.gpu_util) END AS util, SUM(g.memory_used) AS memory
-        FROM gpu_process AS g
-        JOIN job AS j ON g.archive = j.archive AND g.run = j.run AND g.seq = j.seq AND g.pgid = j.pgid
-        GROUP BY ALL
+    WITH {HELD_CARDS},
+    cards AS (
+        SELECT j.archive, j.boot, j.pgid, j.start_ticks, h.run, h.seq, h.gpu_uuid, h.memory, h.util
+        FROM held_cards AS h
+        JOIN job AS j ON h.archive = j.archive AND h.run = j.run AND h.seq = j.seq AND h.pgid = j.pgid
     ),
     samples_ AS (
         SELECT {_KEY}, run, seq, AVG(util) AS util, SUM(util) AS util_sum, SUM(memory) AS memory
@@ -185,8 +187,10 @@ def load_contexts(asker: Asker, judged: dict[Key, JobUse], deep: bool) -> dict[K
             pressure_io=number(row["pressure_io"]),
             disk_bytes=number(row["disk_bytes"]),
             runnable=number(row["runnable"]),
+            forks=number(row["forks"]),
             workers=whole(own.get("workers")),
             top_worker_share=number(own.get("top_share")),
+            seen_cpu_seconds=number(own.get("seen_cpu")),
         )
     return found
 
@@ -213,7 +217,7 @@ _CONTEXT = f"""
         {weighted_mean("n.memory_some_share", "n.interval_seconds")} AS pressure_memory,
         {weighted_mean("n.io_some_share", "n.interval_seconds")} AS pressure_io,
         SUM((n.disk_read_bytes_per_second + n.disk_write_bytes_per_second) * n.interval_seconds) AS disk_bytes,
-        AVG(n.tasks_runnable) AS runnable
+        AVG(n.tasks_runnable) AS runnable, {weighted_mean("n.forks_per_second", "n.interval_seconds")} AS forks
     FROM judged_jobs AS j
     JOIN node_steps AS n ON j.archive = n.archive AND n.time BETWEEN j.first_time AND j.last_time
     GROUP BY {_KEY_OF_J}"""  # noqa: S608
@@ -225,17 +229,20 @@ _WORKERS = f"""
         FROM job JOIN judged_jobs USING ({_KEY}) GROUP BY {_KEY}
     ),
     members AS ({_MEMBERS}),
-    workers AS (
-        SELECT j.archive, j.boot, j.pgid, j.start_ticks, u.cpu_seconds, u.program,
-            first_value(u.program) OVER (
-                PARTITION BY j.archive, j.boot, j.pgid, j.start_ticks ORDER BY u.cpu_seconds DESC
-            ) AS busiest
+    used AS (
+        SELECT j.archive, j.boot, j.pgid, j.start_ticks, u.cpu_seconds, u.program, u.samples >= j.samples / 2 AS lasting
         FROM spans AS j
         JOIN members AS m ON j.archive = m.archive AND j.boot = m.boot AND j.pgid = m.pgid
             AND m.first_seq BETWEEN j.first_seq AND j.last_seq
         JOIN process_usage AS u
             ON m.archive = u.archive AND m.boot = u.boot AND m.pid = u.pid AND m.start_ticks = u.start_ticks
-        WHERE u.samples >= j.samples / 2
+    ),
+    workers AS (
+        SELECT used.*, lasting AND program IS NOT DISTINCT FROM first_value(program) OVER (
+            PARTITION BY {_KEY}, lasting ORDER BY cpu_seconds DESC
+        ) AS works
+        FROM used
     )
-    SELECT {_KEY}, COUNT(*) AS workers, MAX(cpu_seconds) / NULLIF(SUM(cpu_seconds), 0) AS top_share
-    FROM workers WHERE program IS NOT DISTINCT FROM busiest GROUP BY {_KEY}"""  # noqa: S608
+    SELECT {_KEY}, NULLIF(COUNT(*) FILTER (WHERE works), 0) AS workers, SUM(cpu_seconds) AS seen_cpu,
+        MAX(cpu_seconds) FILTER (WHERE works) / NULLIF(SUM(cpu_seconds) FILTER (WHERE works), 0) AS top_share
+    FROM workers GROUP BY {_KEY}"""  # noqa: S608

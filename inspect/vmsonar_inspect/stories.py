@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from vmsonar_archive.errors import AnswerIsNo
 
 from vmsonar_inspect.asking import Record, number, weighted_mean, whole
+from vmsonar_inspect.held_cards import HELD_CARDS
 from vmsonar_inspect.inspection import Inspection
 from vmsonar_inspect.load_jobs import Key
 from vmsonar_inspect.load_timeline import begin_of, place, step_for
@@ -189,13 +190,11 @@ _COURSE = f"""
     WHERE j.archive = $archive AND j.boot = $boot AND j.pgid = $pgid AND j.start_ticks = $start
     GROUP BY 1"""  # noqa: S608
 
-_CARDS = """
-    WITH cards AS (
-        SELECT time, gpu_uuid, CASE WHEN SUM(gpu_util) > 100 THEN 100 ELSE SUM(gpu_util) END AS util FROM gpu_process
-        WHERE archive = $archive AND boot = $boot AND pgid = $pgid AND $start IS NOT NULL
-        GROUP BY time, gpu_uuid
-    )
-    SELECT {place} AS place, AVG(util) AS util FROM cards GROUP BY 1"""
+_CARDS = f"""
+    WITH {HELD_CARDS}
+    SELECT {{place}} AS place, AVG(util) AS util FROM held_cards
+    WHERE archive = $archive AND boot = $boot AND pgid = $pgid AND $start IS NOT NULL
+    GROUP BY 1"""  # noqa: S608
 
 _MEMBERS = f"""
     WITH span AS (

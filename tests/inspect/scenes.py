@@ -68,6 +68,12 @@ def churn() -> Machine:
     )
 
 
+def short_lived() -> Machine:
+    """A shell whose children end before anybody looks."""
+    load = Load(100, "bash tidy.sh", begin=0, cores=1.8, memory=20 * GIB, unseen=0.9)
+    return Machine(loads=[load], forks=400.0, cpus=2)
+
+
 def io_bound() -> Machine:
     """One job waits for the disk."""
     return Machine(
@@ -109,6 +115,7 @@ SCENES: dict[str, tuple[Callable[[], Machine], set[str]]] = {
     "idle_gpu": (idle_gpu, {"gpu_reserved_idle"}),
     "out_of_memory": (out_of_memory, {"container_out_of_memory", "job_out_of_memory", "out_of_memory"}),
     "churn": (churn, {"churn", "fork_churn"}),
+    "short_lived": (short_lived, {"short_lived", "fork_churn"}),
     "io_bound": (io_bound, {"io_bound", "disk_saturated", "cores_far_from_used"}),
     "imbalanced": (imbalanced, {"imbalanced"}),
     "throttled": (throttled, {"throttled"}),

@@ -40,6 +40,7 @@ class Load:
     read: Curve = 0.0
     write: Curve = 0.0
     births: float = 0.0
+    unseen: float = 0.0
     faults: float = 0.0
     gpu: dict[str, Curve] = field(default_factory=dict)
     gpu_memory: float = 0.0

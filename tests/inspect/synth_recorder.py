@@ -205,7 +205,9 @@ class Recorder:
         return [
             GpuProcessRow(
                 gpu_uuid=uuid, pid=load.pgid, start_ticks=load.start_ticks, pgid=load.pgid, usage="compute",
-                gpu_util=at(curve, second - load.begin), gpu_util_source="nvml", memory_used=int(load.gpu_memory),
+                # The driver does not speak of a process that was idle.
+                gpu_util=at(curve, second - load.begin) or None, gpu_util_source="nvml",
+                memory_used=int(load.gpu_memory),
             )
             for uuid, curve in load.gpu.items()
         ]  # fmt: skip
@@ -263,7 +265,7 @@ class Recorder:
         share = sum(load.workers) or 1.0
         rows: list[Row] = []
         for number, weight in enumerate(load.workers):
-            ticks = round(load.totals.get("cpu", 0.0) * TICKS * weight / share)
+            ticks = round(load.totals.get("cpu", 0.0) * TICKS * (1 - load.unseen) * weight / share)
             memory = int(at(load.memory, second - load.begin) / len(load.workers))
             rows.append(
                 ProcessRow(

@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 from vmsonar_archive.errors import UsageError
+from vmsonar_inspect.figures import filled_in
 from vmsonar_inspect.inspection import Settings
 from vmsonar_inspect.model_advice import Advice, Size, Verdict
 from vmsonar_inspect.opening import opened
 from vmsonar_inspect.rules import load_rules, parse_condition
 
 from tests.inspect.scenes import SCENES, SECONDS, healthy, hogging, serial
-from tests.inspect.synth import GIB, Load, Machine
+from tests.inspect.synth import GIB, Load, Machine, gpu_id
 
 
 def advices(machine: Machine, folder: Path, seconds: float = SECONDS, **settings: object) -> list[Advice]:
@@ -35,7 +36,7 @@ def test_a_verdict_names_rule_figures_and_confidence(tmp_path: Path) -> None:
     (found,) = [verdict for verdict in verdicts(serial(), tmp_path) if verdict.rule == "serial"]
     assert found.confidence == "high"
     assert found.figures == {"cores_mean": 1.0, "cores_p95": 1.0, "cpus": 8.0}
-    assert found.conditions == ["cpus >= 4", "cores_p95 <= 1.15", "cores_mean >= 0.6"]
+    assert found.conditions == ["cpus >= 2", "cores_p95 <= 1.15", "cores_mean >= 0.6"]
     assert found.says == "used 1.0 of 8 cores at the 95th percentile, 1.0 on average"
     assert found.name == "job 100 (python3 train.py)"
 
@@ -131,3 +132,21 @@ def test_a_healthy_job_has_advice_without_verdicts(tmp_path: Path) -> None:
     found = advices(healthy(), tmp_path)
     assert [advice.verdicts for advice in found] == [[], []]
     assert found[0].enough_data
+
+
+def test_who_shares_a_busy_card_unnoticed_is_not_called_idle(tmp_path: Path) -> None:
+    card = gpu_id(0)
+    loads = [
+        Load(100, "python3 fit.py", begin=0, cores=4, memory=10 * GIB, gpu={card: 60.0}, gpu_memory=10 * GIB),
+        Load(200, "python3 serve.py", begin=0, cores=2, memory=10 * GIB, gpu={card: 0.0}, gpu_memory=9 * GIB),
+    ]
+    found = advices(Machine(loads=loads, gpus=(card,)), tmp_path)
+    used = {advice.name: advice.gpu_util.p95 for advice in found[1:]}
+    assert used == {"job 100 (python3 fit.py)": 60.0, "job 200 (python3 serve.py)": None}
+    assert not any(verdict.rule == "gpu_reserved_idle" for advice in found for verdict in advice.verdicts)
+
+
+def test_one_and_many_are_told_apart() -> None:
+    assert filled_in("killed {oom_kills|time}", {"oom_kills": 1}) == "killed 1 time"
+    assert filled_in("killed {oom_kills|time}", {"oom_kills": 2}) == "killed 2 times"
+    assert filled_in("{oom_kills} <b> {no such}", {"oom_kills": 2}) == "2 <b> {no such}"
