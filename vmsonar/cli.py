@@ -72,7 +72,17 @@ def load(entry: Entry) -> Any:
     module = import_module(entry.module)
     app = _bare_typer()
     app.command(name=entry.name)(module.command)
-    return typer.main.get_command(app)
+    command: Any = typer.main.get_command(app)
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            _show_plainly(parameter)
+    return command
+
+
+def _show_plainly(argument: Any) -> None:
+    """Has help name an argument as we do: typer would add braces, dots and the type that Python gives it."""
+    argument.get_usage_pieces = lambda _context: [argument.metavar]
+    argument.display_type_rich = lambda ctx: None
 
 
 def _bare_typer(**settings: Any) -> typer.Typer:
@@ -163,7 +173,8 @@ def _answer(error: Exception) -> int:
         return _complain(path, f"{message} (see: {path} --help)", Exit.USAGE)
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return _complain("vmsonar", f"{where}{error.strerror or error}", Exit.CANNOT)
+        remedy = ": ask as root, as its owner, or in its group" if isinstance(error, PermissionError) else ""
+        return _complain("vmsonar", f"{where}{error.strerror or error}{remedy}", Exit.CANNOT)
     raise error
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 import yaml
-from vmsonar_archive.errors import UsageError
+from vmsonar_archive.errors import UsageError, VmsonarError
 
 from vmsonar.config import Config, decode_value
-from vmsonar.places import find_config
+from vmsonar.places import archive_to_read, find_config
 
 _MAX_BYTES = 1 << 20
 
@@ -68,6 +68,8 @@ def read_config(path: Path) -> Config:
         if len(content) > _MAX_BYTES:
             raise UsageError(f"{path}: larger than 1 MiB: not a configuration")
         return parse_config(content.decode(), str(path))
+    except PermissionError:
+        raise VmsonarError(f"{path}: no permission to read the configuration") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot read the configuration: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -78,6 +80,15 @@ def load_config(given: Path | None, environment: Mapping[str, str] = os.environ)
     """The configuration in force; all defaults where there is no file."""
     path = find_config(given, environment)
     return Config() if path is None else read_config(path)
+
+
+def archive_in_question(
+    given: Path | None, config: Path | None = None, environment: Mapping[str, str] = os.environ
+) -> Path:
+    """The archive that a command is about; the configuration is read only where nothing else names one."""
+    if given is not None or environment.get("VMSONAR_ARCHIVE"):
+        return archive_to_read(given, None, environment)
+    return archive_to_read(None, load_config(config, environment).archive, environment)
 
 
 def _yaml_message(error: yaml.YAMLError) -> str:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from uuid import uuid4
 
+import msgspec
 from vmsonar_archive.layout import SYSINFO
 from vmsonar_archive.lines import sample_line
 from vmsonar_archive.reader import open_archive
@@ -21,6 +22,17 @@ from vmsonar.session import Options, Session, Surroundings
 from vmsonar.sysinfo import gather
 
 _PATIENCE = 2.0
+
+
+class Appended(msgspec.Struct, kw_only=True):
+    """The answer of `vmsonar sample --archive DIR --json`; fields may be added, never removed."""
+
+    archive: str
+    archive_id: str
+    #: Number of the last record in the archive.
+    seq: int
+    journal_head: str
+    samples_lost: int
 
 
 def quiet_surroundings() -> Surroundings:
@@ -48,8 +60,8 @@ def one_line(config: Config) -> bytes:
     return sample_line(stamp, rows.by_kind)
 
 
-def append_one(config: Config, archive: Path) -> int:
-    """Appends one sample, and once a day what the machine is; returns how many samples were lost by it."""
+def append_one(config: Config, archive: Path) -> Appended:
+    """Appends one sample, and once a day what the machine is."""
     around = quiet_surroundings()
     session = Session.begin(config, Options(archive=archive), node_identity(config.host), around)
     recorder = session.recorder
@@ -57,9 +69,16 @@ def append_one(config: Config, archive: Path) -> int:
     recorder.record()
     if not described_today(session):
         recorder.describe(gather(config.host, config, recorder.sampler.collectors, around.clock))
-    session.writer.tidy()
+    writer = session.writer
+    writer.tidy()
     session.close()
-    return session.writer.samples_lost
+    return Appended(
+        archive=str(session.root),
+        archive_id=writer.identity.archive,
+        seq=writer.last_seq,
+        journal_head=writer.head,
+        samples_lost=writer.samples_lost,
+    )
 
 
 def described_today(session: Session) -> bool:

@@ -21,7 +21,13 @@ _WINDOW = timedelta(hours=1)
 _PATIENCE_TICKS = 3
 _PATIENCE = timedelta(seconds=5)
 # What cannot be seen here for as long as nobody changes the machine: doctor's business, not an error.
-_BLIND_SPOTS = frozenset({"permission", "missing", "unsupported", "hidepid"})
+_BLIND_SPOTS = frozenset(
+    {
+        "permission", "missing", "unsupported", "hidepid", "no_meter", "not_measuring",
+        "engine_no_sdk", "engine_permission", "missing_extra", "library_not_found", "no_permission",
+    }
+)  # fmt: skip
+_OF_A_DAEMON = frozenset({"daemon_start", "daemon_stop"})
 
 
 class Brief(Stamp, kw_only=True):
@@ -101,8 +107,10 @@ def _check_there(root: Path) -> None:
         os.stat(root / ARCHIVE_FILE)
     except FileNotFoundError:
         said = "nothing was recorded there; start vmsonar daemon, or name another archive with --archive"
+    except NotADirectoryError:
+        said = "not the folder of an archive; vmsonar inspect and vmsonar verify take bundles"
     except PermissionError:
-        said = "no permission to read it; ask as root or as its owner"
+        said = "no permission to read it: ask as root, as its owner, or in its group"
     else:
         return
     raise VmsonarError(f"{root}: {said}")
@@ -164,9 +172,10 @@ def _last(archive: Archive) -> Brief | None:
 
 
 def _by_cron(recent: list[Brief]) -> bool:
-    """Whether the last samples are single ones: each a run of its own, without a start."""
+    """Whether the last samples are single ones: each a run of its own, in which no daemon came or went."""
     last = recent[-2:]
-    return len({brief.run for brief in last}) == 2 and not any(brief.event for brief in last)
+    events = {event.event_type for brief in last for event in brief.event}
+    return len({brief.run for brief in last}) == 2 and not events & _OF_A_DAEMON
 
 
 def _interval(archive: Archive, recent: list[Brief], pid: int | None) -> float | None:

@@ -45,6 +45,17 @@ class Locked(VmsonarError):
     """Another writer holds the archive."""
 
 
+def cannot_open(path: object, error: OSError) -> VmsonarError:
+    """The error of a path that is there, but not for us."""
+    remedy = ": ask as root, as its owner, or in its group" if isinstance(error, PermissionError) else ""
+    return VmsonarError(f"cannot open {path}: {error.strerror}{remedy}")
+
+
+def reason_of(error: OSError | UnicodeDecodeError) -> str:
+    """Why a text could not be read, without the path that the sentence around it names."""
+    return (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
+
+
 def missing_extra(extra: str, needed_for: str) -> VmsonarError:
     """The error of a command whose optional dependency is not installed."""
     return VmsonarError(f"{needed_for} needs an extra that is not installed: pip install 'vmsonar[{extra}]'")

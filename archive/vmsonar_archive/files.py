@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vmsonar_archive import layout
-from vmsonar_archive.errors import VmsonarError
+from vmsonar_archive.errors import VmsonarError, cannot_open
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -83,7 +83,7 @@ def open_root(root: Path) -> int:
     except FileNotFoundError:
         raise VmsonarError(f"{root} does not exist") from None
     except OSError as error:
-        raise VmsonarError(f"cannot open {root}: {error.strerror}") from None
+        raise cannot_open(root, error) from None
 
 
 def open_beneath(root: int, path: str, owner: int | None = None) -> BinaryIO:

@@ -11,7 +11,7 @@ from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 
-from vmsonar_archive.errors import UsageError
+from vmsonar_archive.errors import UsageError, reason_of
 
 from vmsonar_inspect.model import Energy
 
@@ -113,7 +113,7 @@ def _time_varying(path: Path) -> Factor:
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the emission factors {path}: {error}") from None
+        raise UsageError(f"cannot read the emission factors {path}: {reason_of(error)}") from None
     steps = sorted(
         _step(path, number, line)
         for number, line in enumerate(lines, 1)

@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
 
-from vmsonar_archive.errors import UsageError, missing_extra
+from vmsonar_archive.errors import UsageError, missing_extra, reason_of
 
 # RE2 matches in time linear in the text; this bounds what one expression may take.
 _MAX_MEMORY = 8 * 2**20
@@ -78,7 +78,7 @@ def load_programs(path: Path | None = None) -> ProgramMap:
         try:
             rows += _parse(path.read_text(), str(path))
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"cannot read the program map {path}: {error}") from None
+            raise UsageError(f"cannot read the program map {path}: {reason_of(error)}") from None
     rows += _parse(
         resources.files("vmsonar_inspect").joinpath("data/programs.tsv").read_text(), "programs.tsv"
     )

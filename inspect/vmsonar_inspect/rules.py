@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from vmsonar_archive.errors import UsageError
+from vmsonar_archive.errors import UsageError, reason_of
 
 from vmsonar_inspect.model_advice import Severity
 
@@ -123,7 +123,7 @@ def load_rules(override: Path | None = None) -> RuleBook:
         try:
             content = _laid_over(content, _parse(override.read_text(), where))
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"cannot read the rules in {override}: {error}") from None
+            raise UsageError(f"cannot read the rules in {override}: {reason_of(error)}") from None
     try:
         book = msgspec.convert(content, RuleBook)
     except msgspec.ValidationError as error:

@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from vmsonar_archive.errors import AnswerIsNo, VmsonarError
 
 from vmsonar import __version__, cli
 
+ASK = ": ask as root, as its owner, or in its group"
 VMSONAR = [sys.executable, "-m", "vmsonar"]
 
 
@@ -58,6 +60,7 @@ def test_each_command_has_help_with_an_example(entry, capsys):
     text = capsys.readouterr().out
     assert f"vmsonar {entry.name}" in text
     assert "Example" in text
+    assert not re.search(r"<(?!table|duckdb|sonar)|\{(?!time)", text), "no types and braces of Python's"
 
 
 def test_version(capsys):
@@ -95,7 +98,7 @@ def test_usage_errors_are_one_line_and_exit_2(with_command, capsys, arguments, l
     [
         (VmsonarError("the disk is gone:\nmount it"), "vmsonar: the disk is gone: mount it\n", 3),
         (AnswerIsNo("2 files are damaged"), "vmsonar: 2 files are damaged\n", 1),
-        (PermissionError(13, "Permission denied", "/x"), "vmsonar: /x: Permission denied\n", 3),
+        (PermissionError(13, "Permission denied", "/x"), f"vmsonar: /x: Permission denied{ASK}\n", 3),
         (typer.Exit(1), "", 1),
         (KeyboardInterrupt(), "", 130),
     ],

@@ -12,7 +12,7 @@ from vmsonar_archive.budget import Budget
 from vmsonar_archive.identity import NodeIdentity
 from vmsonar_archive.lines import checked, decode_sample
 from vmsonar_archive.reader import open_archive
-from vmsonar_archive.records import Capability, CostRow, GapRow, SysInfo
+from vmsonar_archive.records import Capability, CostRow, EventRow, GapRow, SysInfo
 from vmsonar_archive.verify_path import verify_path
 from vmsonar_archive.writer import ArchiveWriter
 
@@ -119,6 +119,33 @@ def test_status_for_people(tmp_path, config, capsys):
     assert "recorder:      single samples, by cron" in text
     with open_archive(tmp_path) as opened:
         assert opened.ledger.head in text
+
+
+def test_cron_is_known_although_jobs_end_between_the_samples(tmp_path):
+    now = Clock().now()
+    for minutes in (2, 1):
+        writer = ArchiveWriter.open(tmp_path, NodeIdentity(machine_id="m"))
+        rows = Rows()
+        rows.add("event", EventRow(event_type="job_end", pgid=7))
+        rows.gap("energy", "no_meter", "as on nearly every VM: not an error")
+        writer.append(now - timedelta(minutes=minutes), "b", 60 - minutes, rows.by_kind)
+        writer.close()
+    answer = status(tmp_path, Budget(), now)
+    assert (answer.mode, answer.interval, answer.healthy, answer.errors) == ("cron", 60.0, True, [])
+
+
+def test_sample_says_in_json_what_it_appended(tmp_path, config, capsys):
+    line = ["sample", "--archive", str(tmp_path / "archive"), "--config", config, "--json"]
+    assert cli.run(line) == 0
+    told = json.loads(capsys.readouterr().out)
+    with open_archive(tmp_path / "archive") as opened:
+        assert told == {
+            "archive": str(tmp_path / "archive"),
+            "archive_id": opened.identity.archive,
+            "seq": 2,
+            "journal_head": opened.ledger.head,
+            "samples_lost": 0,
+        }
 
 
 def _few():

@@ -14,17 +14,17 @@ from vmsonar_archive.bundle.select import parse_only
 from vmsonar_archive.bundle.send import bundle_to_url, read_url
 from vmsonar_archive.errors import Exit, UsageError, VmsonarError
 
+from vmsonar.commands.options import ArchiveOption, ConfigOption
 from vmsonar.commands.output import load_progress_bar, print_json, progress_bar
-from vmsonar.places import archive_to_read
+from vmsonar.config_file import archive_in_question
 from vmsonar.quantities import parse_duration
 
 _MAX_KEY = 1024 * 1024
 
 
 def command(
-    archive: Annotated[
-        Path | None, typer.Option(help="The archive to bundle; may be recording.", metavar="DIR")
-    ] = None,
+    archive: ArchiveOption = None,
+    config: ConfigOption = None,
     output: Annotated[
         str,
         typer.Option(
@@ -47,7 +47,11 @@ def command(
     ] = None,
     redact_key: Annotated[
         Path | None,
-        typer.Option(help="A secret file for the pseudonyms, instead of the archive's own.", metavar="FILE"),
+        typer.Option(
+            help="A secret file for the pseudonyms, instead of the archive's own.",
+            metavar="FILE",
+            readable=False,
+        ),
     ] = None,
     parquet: Annotated[
         bool, typer.Option("--parquet", help="Also make the Parquet tables of days that have none.")
@@ -57,7 +61,9 @@ def command(
     ] = False,
     sign: Annotated[
         Path | None,
-        typer.Option(help="Sign with this ed25519 key, such as the host's SSH key.", metavar="KEY"),
+        typer.Option(
+            help="Sign with this ed25519 key, such as the host's SSH key.", metavar="KEY", readable=False
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON.")] = False,
 ) -> int:
@@ -79,7 +85,7 @@ def command(
         increment=increment,
         parquet=parquet,
     )
-    bundled = _bundle(archive_to_read(archive, None), output, options, json)
+    bundled = _bundle(archive_in_question(archive, config), output, options, json)
     _tell(bundled, json)
     return Exit.OK if bundled.ok else Exit.NO
 
@@ -90,7 +96,7 @@ def _bundle(source: Path, output: str, options: Options, json: bool) -> Bundled:
         if json or sys.stdout.isatty():
             raise UsageError("-o - sends the bundle itself to standard output: redirect it, without --json")
         return bundle_to_descriptor(source, sys.stdout.fileno(), _progress, options)
-    if output.startswith(("https:", "http:", "s3:", "@")):
+    if "://" in output or output.startswith(("https:", "http:", "s3:", "@")):
         return bundle_to_url(source, read_url(output), _progress, options)
     return bundle_to_file(source, Path(output), _progress, options)
 

@@ -1,20 +1,20 @@
 """`vmsonar derive`: the Parquet tables of finished days, for the unit that runs after midnight."""
 
 import os
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from vmsonar_archive.errors import Exit
+from vmsonar_archive.errors import Exit, UsageError
 
+from vmsonar.commands.options import ArchiveOption, ConfigOption
 from vmsonar.commands.output import print_json
-from vmsonar.places import archive_to_read
+from vmsonar.config_file import archive_in_question
+from vmsonar.quantities import show_size
 
 
 def command(
-    archive: Annotated[
-        Path | None, typer.Option(help="The archive.", metavar="DIR", envvar="VMSONAR_ARCHIVE")
-    ] = None,
+    archive: ArchiveOption = None,
+    config: ConfigOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON.")] = False,
 ) -> int:
     """Makes the Parquet tables of every finished day that has none; the recorder may go on meanwhile.
@@ -24,7 +24,9 @@ def command(
     from vmsonar_archive.parquet.days import derive_due
     from vmsonar_archive.parquet.schema import arrow
 
-    root = archive_to_read(archive, None)
+    root = archive_in_question(archive, config)
+    if root.is_file():
+        raise UsageError(f"{root} is not the folder of an archive: vmsonar export takes bundles")
     os.nice(19)
     # One thread: the machine has other work to do.
     arrow().set_cpu_count(1)
@@ -35,7 +37,9 @@ def command(
             {"day": day.isoformat(), "rows": sum(derived.rows.values()), "bytes": size, "bad": derived.bad}
         )
         if not json:
-            print(f"{day}: {made[-1]['rows']} rows, {size} bytes")
+            print(f"{day}: {made[-1]['rows']} rows, {show_size(size)}")
     if json:
         print_json(made)
+    elif not made:
+        print("every finished day has its tables")
     return Exit.OK

@@ -22,14 +22,19 @@ class Layout(StrEnum):
 
 def command(
     paths: Annotated[
-        list[str], typer.Argument(help="Archives, bundles, folders of them, lakes.", show_default=False)
+        list[str],
+        typer.Argument(
+            metavar="PATH…", help="Archives, bundles, folders of them, lakes.", show_default=False
+        ),
     ],
     to: Annotated[Layout, typer.Option("--to", help="The layout.", show_default=False)],
     output: Annotated[
         str,
         typer.Option("-o", "--output", help="A folder; for parquet also s3://bucket/prefix.", metavar="DIR"),
     ],
-    cluster: Annotated[str, typer.Option(help="Name of the cluster in Sonar's records.")] = "vmsonar",
+    cluster: Annotated[
+        str, typer.Option(metavar="NAME", help="Name of the cluster in Sonar's records.")
+    ] = "vmsonar",
     tables: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Tables and views for csv, with commas between.")
     ] = None,

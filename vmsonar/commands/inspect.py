@@ -12,7 +12,7 @@ from vmsonar_archive.errors import UsageError
 
 from vmsonar.commands.inspect_follow import follow as follow_view
 from vmsonar.commands.output import console, print_json
-from vmsonar.places import archive_to_read
+from vmsonar.config_file import archive_in_question
 from vmsonar.quantities import parse_duration, show_size
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def command(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="PATH… [VIEW]", help=f"Archives, bundles or folders of them; then one of: {_VIEWS}."
+            metavar="[PATH…] [VIEW]", help=f"Archives, bundles or folders of them; then one of: {_VIEWS}."
         ),
     ] = None,
     job: Annotated[str | None, typer.Option(metavar="ID", help="The story of one job.")] = None,
@@ -55,12 +55,14 @@ def command(
         str | None,
         typer.Option(metavar="KEY", help="cpu, memory, gpu, runtime, start, read, write, energy or name."),
     ] = None,
-    top: Annotated[int | None, typer.Option(min=1, help="Show only so many rows.")] = None,
+    top: Annotated[int | None, typer.Option(min=1, metavar="N", help="Show only so many rows.")] = None,
     since: Annotated[
         str | None, typer.Option("--from", metavar="TIME", help="2026-11-16T08:00, today, week, 30d (ago).")
     ] = None,
     until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="The end, exclusive.")] = None,
-    user: Annotated[str | None, typer.Option(help="Only jobs and containers of this user.")] = None,
+    user: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only jobs and containers of this user.")
+    ] = None,
     pattern: Annotated[
         str | None, typer.Option("--command", metavar="REGEX", help="Only jobs whose command matches (RE2).")
     ] = None,
@@ -72,15 +74,19 @@ def command(
         str | None, typer.Option(metavar="CODE", help="Country whose electricity counts, such as DEU.")
     ] = None,
     factors: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Time-varying emission factors: time, TAB, g/kWh.")
+        Path | None,
+        typer.Option(metavar="FILE", readable=False, help="Time-varying emission factors: time, TAB, g/kWh."),
     ] = None,
     rules: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Rules that differ from the default.")
+        Path | None, typer.Option(metavar="FILE", readable=False, help="Rules that differ from the default.")
     ] = None,
     programs: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Program map (TSV) that comes before the default.")
+        Path | None,
+        typer.Option(metavar="FILE", readable=False, help="Program map (TSV) that comes before the default."),
     ] = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one self-contained page.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", readable=False, help="Write one self-contained page.")
+    ] = None,
     follow: Annotated[
         bool,
         typer.Option(
@@ -149,7 +155,7 @@ def divided(arguments: list[str]) -> tuple[list[Path], str]:
     if len(views) > 1:
         raise UsageError(f"one view at a time: give one of {' and '.join(views)}")
     paths = [Path(name) for name in arguments if name not in views]
-    return paths or [archive_to_read(None, None)], views[0] if views else "summary"
+    return paths or [archive_in_question(None)], views[0] if views else "summary"
 
 
 def _now() -> datetime:

@@ -12,9 +12,21 @@ from vmsonar.commands.output import print_findings, print_json
 
 
 def command(
-    path: Annotated[Path, typer.Argument(help="A damaged archive folder or bundle.", show_default=False)],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PATH", help="A damaged archive folder or bundle.", show_default=False, readable=False
+        ),
+    ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Where the new archive goes; must be empty.", metavar="DIR")
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Where the new archive goes; must be empty.",
+            metavar="DIR",
+            readable=False,
+        ),
     ],
     json: Annotated[bool, typer.Option("--json", help="Print what was saved and what not as JSON.")] = False,
 ) -> int:

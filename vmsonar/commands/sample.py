@@ -1,15 +1,23 @@
 """`vmsonar sample`: one sample, to look at or for cron."""
 
 import sys
+from pathlib import Path
+from typing import Annotated
 
+import typer
 from vmsonar_archive.errors import VmsonarError
 
-from vmsonar.commands.options import ArchiveOption, ConfigOption, JsonOption
+from vmsonar.commands.options import ConfigOption, JsonOption
+from vmsonar.commands.output import print_json
 from vmsonar.config_file import load_config
 from vmsonar.once import append_one, one_line
 
+_TO_ARCHIVE = typer.Option("--archive", metavar="DIR", help="Append to this archive instead.", readable=False)
 
-def command(archive: ArchiveOption = None, config: ConfigOption = None, json: JsonOption = False) -> None:
+
+def command(
+    archive: Annotated[Path | None, _TO_ARCHIVE] = None, config: ConfigOption = None, json: JsonOption = False
+) -> None:
     """Takes one sample and prints it as JSON, or appends it to an archive: for cron.
 
     Example: * * * * * vmsonar sample --archive /var/lib/vmsonar
@@ -18,5 +26,8 @@ def command(archive: ArchiveOption = None, config: ConfigOption = None, json: Js
     if archive is None:
         sys.stdout.buffer.write(one_line(settings))
         return
-    if append_one(settings, archive):
+    appended = append_one(settings, archive)
+    if appended.samples_lost:
         raise VmsonarError(f"the sample could not be written to {archive}: is the disk full or read-only?")
+    if json:
+        print_json(appended)

@@ -41,7 +41,8 @@ def command(
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="How the answer looks.")] = Format.table,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write the answer to a file.", metavar="FILE")
+        Path | None,
+        typer.Option("-o", "--output", help="Write the answer to a file.", metavar="FILE", readable=False),
     ] = None,
     since: Annotated[str | None, typer.Option("--from", metavar="TIME", help="RFC 3339, inclusive.")] = None,
     until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="RFC 3339, exclusive.")] = None,

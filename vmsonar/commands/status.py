@@ -41,15 +41,13 @@ def _show(answer: Status) -> None:
 
 
 def _lines(answer: Status) -> list[tuple[str, str]]:
-    share = "not known yet" if answer.cpu_share is None else f"{answer.cpu_share:.3%} of one core"
+    share = "not known yet" if answer.cpu_share is None else f"{answer.cpu_share * 100:.3f} % of one core"
+    segments = "1 segment" if answer.segments == 1 else f"{answer.segments} segments"
     return [
         ("health", "healthy" if answer.healthy else "NOT HEALTHY"),
         ("recorder", _recorder(answer)),
         ("last sample", _last(answer)),
-        (
-            "samples",
-            f"{answer.samples} in {answer.segments} segments, {answer.samples_lost} lost in the last hour",
-        ),
+        ("samples", f"{answer.samples} in {segments}, {answer.samples_lost} lost in the last hour"),
         ("archive", f"{answer.archive} ({answer.archive_id})"),
         (
             "size",

@@ -1,10 +1,11 @@
 """`vmsonar uninstall`: takes the service away again."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from vmsonar_archive.errors import Exit
+from vmsonar_archive.errors import Exit, VmsonarError
 
 from vmsonar.commands.output import print_json
 from vmsonar.lifecycle.install import Installer
@@ -21,6 +22,8 @@ def command(
 
     Example: vmsonar uninstall && rm -r /opt/vmsonar
     """
+    if root == Path("/") and os.geteuid() != 0:
+        raise VmsonarError("the units belong to root: run vmsonar uninstall as root")
     removed = Installer(root).uninstall(purge=purge)
     if json:
         print_json({"removed": removed})

@@ -16,7 +16,12 @@ from vmsonar.commands.output import print_findings, print_json, print_table, pro
 
 
 def command(
-    paths: Annotated[list[Path], typer.Argument(help="Archive folders and bundles.", show_default=False)],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH…", help="Archive folders and bundles.", show_default=False, readable=False
+        ),
+    ],
     quick: Annotated[bool, typer.Option("--quick", help="Structure, sizes and journal only.")] = False,
     deep: Annotated[bool, typer.Option("--deep", help="Also every record against the schema.")] = False,
     head: Annotated[
@@ -24,7 +29,9 @@ def command(
     ] = None,
     allowed_signers: Annotated[
         Path | None,
-        typer.Option(help="Demand a signature by a key in this file (ssh-keygen(1)).", metavar="FILE"),
+        typer.Option(
+            help="Demand a signature by a key in this file (ssh-keygen(1)).", metavar="FILE", readable=False
+        ),
     ] = None,
     identity: Annotated[
         str | None, typer.Option(help="The name in that file whose key it must be.", metavar="NAME")
@@ -86,4 +93,5 @@ def _show(reports: dict[str, Report]) -> None:
     ]
     print_table(("archive", "is", "samples", "files", "errors", "first (UTC)", "last (UTC)"), rows)
     for path, report in reports.items():
-        print(f"journal head of {path}: {report.head}")
+        if report.head:
+            print(f"journal head of {path}: {report.head}")

@@ -9,7 +9,7 @@ from typing import BinaryIO, cast
 from vmsonar_archive.bundle import names
 from vmsonar_archive.bundle.record import BUNDLE_FORMAT, BundleRecord, parse_record
 from vmsonar_archive.bundle.walk import Member, Slice, walk
-from vmsonar_archive.errors import UsageError, VmsonarError
+from vmsonar_archive.errors import UsageError, VmsonarError, cannot_open
 from vmsonar_archive.journal import Ledger
 from vmsonar_archive.source import Source
 
@@ -109,7 +109,7 @@ def _open(path: Path) -> int:
     except FileNotFoundError:
         raise VmsonarError(f"{path} does not exist") from None
     except OSError as error:
-        raise VmsonarError(f"cannot open {path}: {error.strerror}") from None
+        raise cannot_open(path, error) from None
     if not S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise NotABundle(f"{path} is neither a folder nor a regular file: give an archive or a bundle")
