@@ -1,41 +1,40 @@
 """JSON and Parquet hold the same facts: any sample becomes tables and comes back as it was."""
 
 import string
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from vmsonar_archive.fields import element_of, fields_of
 from vmsonar_archive.lines import decode_sample, decode_sysinfo, record_line
 from vmsonar_archive.parquet.columns import row_of
 from vmsonar_archive.parquet.derive import Derivation
-from vmsonar_archive.parquet.schema import own_fields
+from vmsonar_archive.parquet.schema import STAMP_FIELDS, own_fields
 from vmsonar_archive.records import KINDS, Sample, SysInfo
 
-INT64 = st.integers(-(2**63), 2**63 - 1)
+EXTREMES = [-(2**63), 2**63 - 1, -1, 0, 1, 2**53 + 1]
+INT64 = st.integers(-(2**63), 2**63 - 1) | st.sampled_from(EXTREMES)
+FLOAT = st.floats(allow_nan=False, allow_infinity=False)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 MOMENT = st.integers(0, 4 * 10**15).map(
     lambda us: datetime(2000, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
 )
 NAMES = st.text(string.ascii_lowercase, min_size=1, max_size=3)
+START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def values(kind: Any) -> st.SearchStrategy[Any]:
-    simple = {
-        int: INT64,
-        float: st.floats(allow_nan=False, allow_infinity=False),
-        str: TEXT,
-        bool: st.booleans(),
-    }
+    simple = {int: INT64, float: FLOAT, str: TEXT, bool: st.booleans(), datetime: MOMENT}
     if kind in simple:
         return simple[kind]
-    if kind is datetime:
-        return MOMENT
     element = element_of(kind)
     if element is not None:
         return st.lists(rows(element), max_size=2)
@@ -48,11 +47,12 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     )
 
 
+@cache
 def rows(struct: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
     given_fields = {
         field.name: (values(field.type) | st.none()) if field.nullable else values(field.type)
         for field in fields_of(struct)
-        if field.name not in ("time", "seq", "run", "boot", "boottime")
+        if field.name not in STAMP_FIELDS
     }
     return st.fixed_dictionaries(given_fields).map(lambda found: struct(**found, **stamp(struct)))
 
@@ -60,33 +60,51 @@ def rows(struct: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
 def stamp(struct: type[msgspec.Struct]) -> dict[str, Any]:
     if struct is not SysInfo:
         return {}
-    return {"time": datetime(2026, 1, 1, tzinfo=UTC), "seq": 0, "run": "r", "boot": "b", "boottime": 1}
+    return {"time": START, "seq": 0, "run": "r", "boot": "b", "boottime": 1}
 
 
-SAMPLES = st.lists(
-    st.fixed_dictionaries({kind: st.lists(rows(struct), max_size=1) for kind, struct in KINDS.items()}),
-    min_size=1,
-    max_size=2,
+def samples(kinds: Iterable[str], most: int) -> st.SearchStrategy[list[dict[str, Any]]]:
+    """Up to four samples, two of each boot, with some rows of these kinds."""
+    parts = {kind: st.lists(rows(KINDS[kind]), max_size=most) for kind in kinds}
+    return st.lists(st.fixed_dictionaries(parts), min_size=1, max_size=4)
+
+
+BRIEF = settings(
+    max_examples=20, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
 )
+LONG = settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@settings(max_examples=8, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-@given(SAMPLES, st.lists(rows(SysInfo), max_size=2))
-def test_there_and_back(parts: list[dict[str, Any]], infos: list[SysInfo]) -> None:
-    start = datetime(2026, 1, 1, tzinfo=UTC)
+@pytest.mark.parametrize("kind", KINDS)
+@BRIEF
+@given(st.data())
+def test_there_and_back(kind: str, data: st.DataObject) -> None:
+    there_and_back(data.draw(samples([kind], 3)), [])
+
+
+@BRIEF
+@given(st.lists(rows(SysInfo), min_size=1, max_size=3))
+def test_descriptions_there_and_back(infos: list[SysInfo]) -> None:
+    there_and_back([], infos)
+
+
+@pytest.mark.chaos
+@LONG
+@given(samples(KINDS, 2), st.lists(rows(SysInfo), max_size=2))
+def test_whole_samples_there_and_back(parts: list[dict[str, Any]], infos: list[SysInfo]) -> None:
+    there_and_back(parts, infos)
+
+
+def there_and_back(parts: list[dict[str, Any]], infos: list[SysInfo]) -> None:
     samples = [
         Sample(
-            time=start + timedelta(seconds=n), seq=n, run=f"r{n // 2}", boot=f"b{n // 2}", boottime=n, **part
+            time=START + timedelta(seconds=n), seq=n, run=f"r{n // 2}", boot=f"b{n // 2}", boottime=n, **part
         )
         for n, part in enumerate(parts)
     ]
     infos = [msgspec.structs.replace(info, seq=100 + n) for n, info in enumerate(infos)]
     with TemporaryDirectory() as folder:
-        derivation = Derivation("an archive", "2026-01-01", Path(folder), durable=False)
-        derivation.add_samples(record_line(sample).rstrip(b"\n") for sample in samples)
-        derivation.add_sysinfos(record_line(info).rstrip(b"\n") for info in infos)
-        files = derivation.finish([]).files
-        assert derivation.result.bad == 0
+        files = derive(Path(folder), samples, infos)
         for kind, struct in KINDS.items():
             expected = [(sample.seq, row) for sample in map(again, samples) for row in getattr(sample, kind)]
             assert sorted(map(msgspec.json.encode, read(files, kind, struct))) == sorted(
@@ -95,6 +113,15 @@ def test_there_and_back(parts: list[dict[str, Any]], infos: list[SysInfo]) -> No
         told = [(info.seq, msgspec.json.encode(decode_sysinfo(record_line(info)))) for info in infos]
         found = read(files, "sysinfo", SysInfo)
         assert [(seq, msgspec.json.encode(info)) for seq, info in found] == told
+
+
+def derive(folder: Path, samples: list[Sample], infos: list[SysInfo]) -> dict[str, Path]:
+    derivation = Derivation("an archive", "2026-01-01", folder, durable=False)
+    derivation.add_samples(record_line(sample).rstrip(b"\n") for sample in samples)
+    derivation.add_sysinfos(record_line(info).rstrip(b"\n") for info in infos)
+    files = derivation.finish([]).files
+    assert derivation.result.bad == 0
+    return files
 
 
 def again(sample: Sample) -> Sample:
