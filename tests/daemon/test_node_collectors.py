@@ -71,6 +71,13 @@ def test_columns_that_an_old_kernel_lacks_are_null():
     assert disk.parse_disk(b" 8 0 sda 1 2 3 4 5 6 7 8 9 10 11").discards is None
 
 
+def test_every_counter_of_a_disk_is_in_its_place():
+    row = disk.parse_disk(b" 8 0 sda " + b" ".join(b"%d" % number for number in range(1, 18)))
+    assert (row.reads, row.read_time, row.writes, row.write_time) == (1, 4, 5, 8)
+    assert (row.in_flight, row.busy_time, row.queue_time) == (9, 10, 11)
+    assert (row.discards, row.discard_time, row.flushes, row.flush_time) == (12, 15, 16, 17)
+
+
 def test_disks_are_whole_devices_that_were_ever_used(tmp_path):
     (row,) = rows_of(disk, small_vm(tmp_path))["disk"]
     assert (row.device, row.device_major, row.device_minor) == ("vda", 254, 0)

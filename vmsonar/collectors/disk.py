@@ -3,39 +3,20 @@
 from pathlib import Path
 
 from vmsonar_archive.lines import encode_row
-from vmsonar_archive.records import Capability, DiskRow
+from vmsonar_archive.records import DISK_COUNTERS, Capability, DiskRow
 
 from vmsonar.collectors.base import Collector, Rows, Tick
 from vmsonar.collectors.files import KeptFile, RowCache
 from vmsonar.collectors.readable import readable
 from vmsonar.collectors.setup import Setup
 
-_COLUMNS = (
-    "reads",
-    "reads_merged",
-    "read_sectors",
-    "read_time",
-    "writes",
-    "writes_merged",
-    "write_sectors",
-    "write_time",
-    "in_flight",
-    "busy_time",
-    "queue_time",
-    "discards",
-    "discards_merged",
-    "discard_sectors",
-    "discard_time",
-    "flushes",
-    "flush_time",
-)
 _PLACEHOLDERS = (b"loop", b"ram", b"zram", b"nbd")
 
 
 def parse_disk(line: bytes) -> DiskRow:
     """One line; the columns that an older kernel lacks stay unknown."""
     major, minor, name, *counters = line.split()
-    fields = dict(zip(_COLUMNS, map(int, counters), strict=False))
+    fields = dict(zip(DISK_COUNTERS, map(int, counters), strict=False))
     return DiskRow(
         device=name.decode(errors="replace"), device_major=int(major), device_minor=int(minor), **fields
     )

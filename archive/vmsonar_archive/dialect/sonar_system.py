@@ -4,27 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from vmsonar_archive.dialect.known import Machine, in_seconds
-from vmsonar_archive.records import CpuRow, DiskRow, GpuRow, NodeRow, Sample
-
-_DISK_COLUMNS = (
-    "reads",
-    "reads_merged",
-    "read_sectors",
-    "read_time",
-    "writes",
-    "writes_merged",
-    "write_sectors",
-    "write_time",
-    "in_flight",
-    "busy_time",
-    "queue_time",
-    "discards",
-    "discards_merged",
-    "discard_sectors",
-    "discard_time",
-    "flushes",
-    "flush_time",
-)
+from vmsonar_archive.records import DISK_COUNTERS, CpuRow, DiskRow, GpuRow, NodeRow, Sample
 
 
 def system_of(sample: Sample, machine: Machine, boot_time: int) -> dict[str, Any]:
@@ -85,7 +65,7 @@ def _gpu(row: GpuRow, machine: Machine) -> dict[str, Any]:
 
 def _disk(row: DiskRow) -> dict[str, Any]:
     stats: list[int] = []
-    for column in _DISK_COLUMNS:
+    for column in DISK_COUNTERS:
         value = getattr(row, column)
         # Older kernels have fewer columns, and readers go by position.
         if value is None:

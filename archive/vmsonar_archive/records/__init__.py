@@ -4,7 +4,7 @@ from vmsonar_archive.records.base import Row
 from vmsonar_archive.records.container import ContainerDevice, ContainerInfoRow, ContainerRow
 from vmsonar_archive.records.events import CostRow, EventRow, GapRow
 from vmsonar_archive.records.gpu import EnergyRow, GpuProcessRow, GpuRow
-from vmsonar_archive.records.node import CpuRow, DiskRow, NetRow, NodeRow, PressureRow
+from vmsonar_archive.records.node import DISK_COUNTERS, CpuRow, DiskRow, NetRow, NodeRow, PressureRow
 from vmsonar_archive.records.process import JobInfoRow, JobRow, ProcessInfoRow, ProcessRow
 from vmsonar_archive.records.sample import KINDS, Sample, Stamp
 from vmsonar_archive.records.sysinfo import Capability, Card, Disk, Engine, Interface, SysInfo
@@ -13,6 +13,7 @@ from vmsonar_archive.records.sysinfo import Capability, Card, Disk, Engine, Inte
 FORMAT = 1
 
 __all__ = [
+    "DISK_COUNTERS",
     "FORMAT",
     "KINDS",
     "Capability",

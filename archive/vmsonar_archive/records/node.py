@@ -108,6 +108,10 @@ class DiskRow(Row, kw_only=True):
     flush_time: Annotated[Milliseconds | None, about("time spent flushing")] = None
 
 
+#: The counters in the order of /proc/diskstats, where they follow the numbers and the name of a device.
+DISK_COUNTERS: tuple[str, ...] = DiskRow.__struct_fields__[3:]
+
+
 class NetRow(Row, kw_only=True):
     """One network interface of the host, by the columns of /proc/net/dev."""
 
