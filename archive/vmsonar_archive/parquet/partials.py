@@ -94,7 +94,9 @@ def _counted(series: Series, measure: Measure, group: Any, boottime: Any, values
     begins = pc.is_valid(begin)
     rise = pc.if_else(begins, values, rise)
     seconds = pc.if_else(begins, begin, seconds)
-    seconds = pc.if_else(pc.is_valid(rise), seconds, None)
+    # Two rows of one moment have a rise but no rate.
+    timed = pc.and_(pc.is_valid(rise), pc.greater(seconds, 0.0))
+    seconds = pc.if_else(timed, seconds, None)
     return _grouped(measure, group, boottime, values, rise, seconds, begins)
 
 
