@@ -1,20 +1,23 @@
 """The same tables and views on Apache Spark, for lakes that one machine cannot hold."""
 
+import logging
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from vmsonar_archive.errors import UsageError, missing_extra
+from vmsonar_archive.findings import Finding
 from vmsonar_archive.parquet.schema import SERIES_DAY, TABLES, schema_of
+from vmsonar_archive.parquet.stamps import Span
 
-from vmsonar_inspect.export.target import target_at
-from vmsonar_inspect.lakes import lake_units
+from vmsonar_inspect.cuts import conditions
 from vmsonar_inspect.origins import find_origins
-from vmsonar_inspect.parcels import SUMMARIES, StoredUnit
-from vmsonar_inspect.views import HISTOGRAMS, VIEWS, view
+from vmsonar_inspect.parcels import SUMMARIES
+from vmsonar_inspect.plan import Plan, Planner, Window
+from vmsonar_inspect.views import HISTOGRAMS, VIEWS, read_by, view
 
 _HISTOGRAM = """
     SELECT archive, boot, number, start_ticks, container_id, measure, entry.bucket, entry.frequency
@@ -25,13 +28,23 @@ _HISTOGRAM = """
 class SparkTables:
     """Every kind and every rollup of some lakes as temporary views of a Spark session."""
 
-    def __init__(self, lakes: Sequence[Path | str], session: Any = None) -> None:
+    def __init__(
+        self,
+        lakes: Sequence[Path | str],
+        session: Any = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> None:
         """Without a session one is started here, with all cores of this machine."""
-        self._own = session is None
-        self.session = session or _session()
+        self._window = Window(since, until)
         self._scratch = Path(tempfile.mkdtemp(prefix="vmsonar-"))
+        self._own = session is None
+        self.session = session
+        self._ready: set[str] = set()
         try:
-            self._define(list(_units(lakes, self._scratch)))
+            self._plan = self._look(lakes)
+            self.session = session or _session()
         except BaseException:
             self.close()
             raise
@@ -43,36 +56,75 @@ class SparkTables:
         self.close()
 
     def close(self) -> None:
-        if self._own:
+        if self._own and self.session is not None:
             self.session.stop()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
+    @property
+    def findings(self) -> list[Finding]:
+        """What was damaged or could not be read."""
+        return self._plan.findings
+
     def sql(self, query: str) -> "SparkResult":
         """Runs a query; what comes back can be fetched as from DuckDB."""
-        return SparkResult(self.session.sql(query))
+        from pyspark.errors import AnalysisException, ParseException
 
-    def _define(self, units: list[StoredUnit]) -> None:
-        for table in (*TABLES, SERIES_DAY):
-            paths = [str(path) for unit in units for path in unit.files([table]).values()]
-            self._frame(table, paths).createOrReplaceTempView(table)
-        for name, source in SUMMARIES.items():
-            rows = self.session.table(SERIES_DAY)
-            rows.where(rows.source_table == source).createOrReplaceTempView(name)
-        for name, summary in HISTOGRAMS.items():
-            self.session.sql(_HISTOGRAM.format(summary)).createOrReplaceTempView(name)
-        for name in VIEWS:
-            self.session.sql(view(name).query).createOrReplaceTempView(name)
+        self.require(read_by(query))
+        # It would tell a mistake in the query once more, as JSON.
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+        try:
+            return SparkResult(self.session.sql(query))
+        except (AnalysisException, ParseException) as error:
+            raise UsageError(_first_line(str(error))) from None
 
-    def _frame(self, table: str, paths: list[str]) -> Any:
-        """The files of a table with every column of today's schema, null where a file is older."""
+    def _look(self, lakes: Sequence[Path | str]) -> Plan:
+        """What answers for which records, as for DuckDB: overlapping lakes count nothing twice."""
+        planner = Planner(self._scratch, None, self._window)
+        for origin in find_origins(lakes, self._scratch):
+            if not origin.is_lake:
+                raise UsageError(f"{origin.place} is not a lake: make one with vmsonar export --to parquet")
+            planner.look(origin)
+        return planner.plan()
+
+    def require(self, names: Iterable[str]) -> None:
+        """Makes tables and views available; each must come after those it reads."""
+        for name in names:
+            if name not in self._ready and name in (*TABLES, *SUMMARIES, *HISTOGRAMS, *VIEWS):
+                self._made(name).createOrReplaceTempView(name)
+                self._ready.add(name)
+
+    def _made(self, name: str) -> Any:
+        if name in HISTOGRAMS:
+            return self.session.sql(_HISTOGRAM.format(HISTOGRAMS[name]))
+        return self.session.sql(view(name).query) if name in VIEWS else self._frame(name)
+
+    def _frame(self, table: str) -> Any:
+        """The rows of a table that count, with every column of today's schema: null where a file is older."""
         import pyarrow.parquet as pq
 
         empty = self._scratch / f"{table}.parquet"
-        pq.write_table(schema_of(table).empty_table(), empty)
+        pq.write_table(schema_of(SERIES_DAY if table in SUMMARIES else table).empty_table(), empty)
         # Partitions say again what the columns say.
         reader = self.session.read.option("recursiveFileLookup", "true")
-        schema = reader.parquet(str(empty)).schema
-        return reader.schema(schema).parquet(*paths, str(empty))
+        reader = reader.schema(reader.parquet(str(empty)).schema)
+        found = [(piece, piece.unit.files([table]).get(table)) for piece in self._plan.pieces]
+        files = [(piece, path) for piece, path in found if path is not None]
+        whole = dict.fromkeys(str(path) for piece, path in files if not piece.without)
+        frame = self._cut(table, reader.parquet(str(empty), *whole), ())
+        for piece, path in files:
+            if piece.without:
+                frame = frame.unionByName(self._cut(table, reader.parquet(str(path)), piece.without))
+        return frame
+
+    def _cut(self, table: str, frame: Any, without: Sequence[Span]) -> Any:
+        for condition in conditions(table, self._window, without):
+            frame = frame.where(condition)
+        return frame
+
+
+def _first_line(text: str) -> str:
+    """What an analyser says first; then come the query again and its plan."""
+    return text.strip().split("\n", 1)[0].strip()
 
 
 class SparkResult:
@@ -106,15 +158,6 @@ class SparkResult:
 def _without_zone(value: Any) -> Any:
     """Times are UTC on both engines; DuckDB tells them without a zone."""
     return value.replace(tzinfo=None) if isinstance(value, datetime) else value
-
-
-def _units(lakes: Sequence[Path | str], scratch: Path) -> Iterator[StoredUnit]:
-    folder = scratch / "copied"
-    folder.mkdir()
-    for origin in find_origins(lakes, scratch):
-        if not origin.is_lake:
-            raise UsageError(f"{origin.place} is not a lake: make one with vmsonar export --to parquet")
-        yield from lake_units(target_at(origin.place), lambda _: True, lambda *_: folder)
 
 
 def _session() -> Any:

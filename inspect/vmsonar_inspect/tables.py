@@ -1,6 +1,5 @@
 """Opens archives, bundles, folders of them and lakes as one set of SQL tables (DuckDB)."""
 
-import re
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Sequence
@@ -14,11 +13,12 @@ from vmsonar_archive.parquet.schema import SAMPLES, SERIES_DAY, TABLES, schema_o
 from vmsonar_archive.parquet.stamps import Span
 
 from vmsonar_inspect.cache import Cache, default_cache
+from vmsonar_inspect.cuts import conditions
 from vmsonar_inspect.engine import connect, lock_down, need_engine, quoted
 from vmsonar_inspect.origins import find_origins
 from vmsonar_inspect.parcels import SUMMARIES
 from vmsonar_inspect.plan import Piece, Plan, Planner, Window
-from vmsonar_inspect.views import HISTOGRAMS, VIEWS, view
+from vmsonar_inspect.views import HISTOGRAMS, VIEWS, view, words_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,7 +127,7 @@ class Tables:
 
     def bases_of(self, query: str) -> set[str]:
         """The tables that a query may read, directly or through views: those whose names occur in it."""
-        return {base for word in _words(query) for base in self._needs.get(word, ())}
+        return {base for word in words_of(query) for base in self._needs.get(word, ())}
 
     def require(self, tables: Iterable[str]) -> None:
         """Makes tables available."""
@@ -193,14 +193,8 @@ def _define(connection: Any, scratch: Path) -> dict[str, set[str]]:
     for name in VIEWS:
         query = view(name).query
         connection.execute(f"CREATE VIEW {name} AS {query}")
-        needs[name] = {base for word in _words(query) for base in needs.get(word, ())}
+        needs[name] = {base for word in words_of(query) for base in needs.get(word, ())}
     return needs
-
-
-def _words(query: str) -> set[str]:
-    """The words of a query, without those in strings and comments, and without columns of a named table."""
-    bare = re.sub(r"--[^\n]*|'[^']*'", " ", query)
-    return {word.lower() for word in re.findall(r"(?<![\w.])\w+", bare)}
 
 
 def _empty(scratch: Path, table: str) -> Path:
@@ -221,24 +215,10 @@ def _select(table: str, paths: Collection[Path], window: Window, without: Sequen
     # Times are UTC throughout; without a zone they need no further package to be fetched.
     zoned = [field.name for field in schema if str(field.type).startswith("timestamp")]
     plain = ", ".join(f"make_timestamp(epoch_us({name})) AS {name}" for name in zoned)
-    conditions = list(_conditions(table, window, without))
-    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    counted = list(conditions(table, window, without))
+    where = f" WHERE {' AND '.join(counted)}" if counted else ""
     source = f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
     return f"SELECT * REPLACE ({plain}) FROM {source}{where}"  # noqa: S608 - our own names and paths
-
-
-def _conditions(table: str, window: Window, without: Sequence[Span]) -> Iterable[str]:
-    if table in SUMMARIES:
-        yield f"source_table = {quoted(SUMMARIES[table])}"
-        return
-    # What is said once per segment holds for later samples too.
-    timed = not table.endswith("info")
-    for border, sign in ((window.since, ">="), (window.until, "<")):
-        if timed and border is not None:
-            yield f"epoch_us(time) {sign} {round(border.timestamp() * 1e6)}"
-    for span in without:
-        same = f"run = {quoted(span.run)} AND boot = {quoted(span.boot)}"
-        yield f"NOT ({same} AND seq BETWEEN {span.first} AND {span.last})"
 
 
 __all__ = ["BASES", "SAMPLES", "Tables", "open_tables"]

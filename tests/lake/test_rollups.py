@@ -27,6 +27,9 @@ def make_history(root: Path) -> Path:
         ),  # runs before the record begins
         Job(20, start=203.0, end=503.0, cores=2.0, memory=2**30, write_rate=1_000_000),
         Job(30, start=325.0, end=330.5, cores=0.5, user="bob"),  # seen once
+        Job(40, start=410.0, end=480.0, cores=0.1, memory=2**29),  # beside job 20, of the same user
+        Job(50, start=812.0, end=845.0, cores=0.1, memory=2**30),  # after both
+        Job(60, start=60.0, end=1e9, cores=0.2, user="carol", reset=820.0),  # its counters fall
     ]
     machine.container_start = 212.0
     machine.start_daemon()
@@ -38,6 +41,7 @@ def make_history(root: Path) -> Path:
     machine.container_start = 402.0  # the container is started again: its counters begin at zero
     machine.run(10)  # 410 … 500
     machine.run(1, seconds=300.0)  # a gap: 800
+    machine.devices_since = 805.0  # the counters of disks, interfaces and GPUs begin at zero
     machine.run(5)
     machine.stop_daemon()
     machine.reboot(SECOND_BOOT)
@@ -115,6 +119,21 @@ def test_processes_have_the_same_rates(tables: Tables) -> None:
     assert cores.fetchall() == [(2.0,)]
 
 
+def test_a_counter_that_fell_has_no_rate_there(tables: Tables) -> None:
+    job = one(tables, "SELECT * FROM job_usage WHERE pgid = 60")
+    assert job["cpu_seconds"] == near(0.2 * (810 - 110) + 0.2 * (850 - 820))
+    assert job["cores_peak"] == near(0.2)
+    for query in (
+        "SELECT cpu_cores FROM job_rates WHERE pgid = 60 AND boottime = 820000000000",
+        "SELECT cpu_cores FROM process_rates WHERE pid = 60 AND boottime = 820000000000",
+        "SELECT read_bytes_per_second FROM disk_rates WHERE device = 'vda' AND boottime = 810000000000",
+        "SELECT received_bytes_per_second FROM net_rates WHERE interface = 'eth0' AND boottime = 810000000000",
+        "SELECT joules FROM gpu_rates WHERE boottime = 810000000000",
+        "SELECT some_share FROM pressure_rates WHERE boottime = 810000000000",
+    ):
+        assert tables.sql(query).fetchall() == [(None,)], query
+
+
 def test_no_rate_is_negative_or_huge(tables: Tables) -> None:
     for name in VIEWS:
         if name.endswith("_rates"):
@@ -144,7 +163,7 @@ def test_the_clock_step_and_the_reboot_disturb_no_interval(tables: Tables) -> No
 
 def test_the_machine(tables: Tables) -> None:
     row = one(tables, "SELECT * FROM node_rates WHERE boot LIKE '5c6e%' AND boottime = 300000000000")
-    assert row["cpu_busy_cores"] == near(1.0 + 2.0 + 0.1)
+    assert row["cpu_busy_cores"] == near(1.0 + 2.0 + 0.2 + 0.1)
     assert row["disk_read_bytes_per_second"] == near(2048 * 512)
     assert row["disk_busy_share"] == near(0.1)
     assert row["net_received_bytes_per_second"] == near(1e6)
@@ -178,6 +197,14 @@ def test_gpus(tables: Tables) -> None:
 def test_users(tables: Tables) -> None:
     bob = one(tables, "SELECT * FROM user_usage WHERE user_name = 'bob'")
     assert (bob["jobs"], bob["cpu_seconds"]) == (1, near(2.5))
+
+
+def test_the_memory_of_a_user_is_that_of_all_jobs_at_one_moment(tables: Tables) -> None:
+    alice = one(tables, "SELECT * FROM user_usage WHERE user_name = 'alice'")
+    assert (alice["jobs"], alice["memory_peak"], alice["job_memory_peak"]) == (4, 2**30 + 2**29, 2**30)
+    moment = "user_name = 'alice' AND boottime = 450000000000"
+    row = one(tables, f"SELECT jobs, cpu_cores, memory FROM user_rates WHERE {moment}")
+    assert row == {"jobs": 2, "cpu_cores": near(2.1), "memory": 2**30 + 2**29}
 
 
 def test_gaps_are_known(tables: Tables) -> None:

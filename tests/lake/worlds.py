@@ -44,8 +44,14 @@ class Job:
     write_rate: int = 0
     user: str = "alice"
     command: str = "python3 train.py"
+    #: When its counter falls to zero.
+    reset: float = 1e9
 
     def cpu_ticks(self, now: float) -> int:
+        fallen = self.used_ticks(self.reset) if now >= self.reset else 0
+        return self.used_ticks(now) - fallen
+
+    def used_ticks(self, now: float) -> int:
         return round((min(now, self.end) - self.start) * self.cores * 100)
 
 
@@ -65,6 +71,8 @@ class Machine:
     #: A container's counters start again from here.
     container_start: float | None = None
     container_cores: float = 0.5
+    #: When the counters of disks, interfaces and GPUs began at zero, as after a driver was loaded again.
+    devices_since: float = 0.0
     writer: ArchiveWriter | None = None
     fresh: bool = True
 
@@ -115,8 +123,8 @@ class Machine:
 
     def rows(self, fresh: bool) -> dict[str, list[Any]]:
         """Everything a sample holds; all rates are constant, so that the truth is easy."""
-        up = self.uptime
-        busy = sum(job.cpu_ticks(up) for job in self.jobs if job.start <= up)
+        up, on = self.uptime, self.uptime - self.devices_since
+        busy = sum(job.used_ticks(up) for job in self.jobs if job.start <= up)
         rows: dict[str, list[Any]] = {
             "node": [
                 NodeRow(
@@ -126,19 +134,19 @@ class Machine:
                 )
             ],
             "disk": [
-                DiskRow(device="vda", device_major=254, device_minor=0, reads=round(up), writes=round(2 * up),
-                        read_sectors=round(up * 2048), write_sectors=round(up * 4096), busy_time=round(up * 100)),
-                DiskRow(device="dm-0", device_major=253, device_minor=0, read_sectors=round(up * 2048)),
+                DiskRow(device="vda", device_major=254, device_minor=0, reads=round(on), writes=round(2 * on),
+                        read_sectors=round(on * 2048), write_sectors=round(on * 4096), busy_time=round(on * 100)),
+                DiskRow(device="dm-0", device_major=253, device_minor=0, read_sectors=round(on * 2048)),
             ],
             "net": [
-                NetRow(interface="eth0", received_bytes=round(up * 1e6), sent_bytes=round(up * 5e5)),
-                NetRow(interface="lo", received_bytes=round(up * 1e9), sent_bytes=round(up * 1e9)),
+                NetRow(interface="eth0", received_bytes=round(on * 1e6), sent_bytes=round(on * 5e5)),
+                NetRow(interface="lo", received_bytes=round(on * 1e9), sent_bytes=round(on * 1e9)),
             ],
-            "pressure": [PressureRow(resource="cpu", some_time=round(up * 250_000), full_time=0)],
+            "pressure": [PressureRow(resource="cpu", some_time=round(on * 250_000), full_time=0)],
             "energy": [EnergyRow(meter="rapl:package-0", energy_source="rapl",
                                  energy=round(up * 20e6) % 1_000_000_000, energy_range=1_000_000_000)],
             "gpu": [GpuRow(gpu_uuid=GPU, gpu_index=0, gpu_util=50.0, memory_used=2**30, memory_total=2**34,
-                           power=100.0, energy=round(up * 100e6), energy_source="counter")],
+                           power=100.0, energy=round(on * 100e6), energy_source="counter")],
             "job": [], "process": [], "job_info": [], "process_info": [], "container": [], "container_info": [],
         }  # fmt: skip
         for job in self.alive():

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from vmsonar_archive.errors import Exit, UsageError
-from vmsonar_archive.findings import Severity
+from vmsonar_archive.findings import Finding, Severity
+from vmsonar_inspect.frames import Frame
 
 from vmsonar.commands.output import print_table, tell_findings
 
@@ -63,13 +64,8 @@ def command(
     if not arguments or len(arguments) < 2:
         raise UsageError('give at least one path and then the query: vmsonar sql PATH… "SELECT …"')
     *paths, query = arguments
-    if engine is Engine.spark:
-        return _on_spark(paths, query, form, output)
-    from vmsonar_inspect.tables import open_tables
-
-    with open_tables(paths, since=_moment(since), until=_moment(until)) as opened:
-        _answer(_run(opened, query, form), form, output)
-        findings = opened.findings
+    asked = _ask_spark if engine is Engine.spark else _ask_duckdb
+    findings = asked(paths, query, Frame(_moment(since), _moment(until)), form, output)
     tell_findings(findings)
     return Exit.NO if any(finding.severity is Severity.ERROR for finding in findings) else Exit.OK
 
@@ -86,6 +82,26 @@ def _moment(text: str | None) -> datetime | None:
     return moment
 
 
+def _ask_duckdb(
+    paths: list[str], query: str, frame: Frame, form: Format, output: Path | None
+) -> list[Finding]:
+    from vmsonar_inspect.tables import open_tables
+
+    with open_tables(paths, since=frame.since, until=frame.until) as opened:
+        _answer(_run(opened, query, form), form, output)
+        return opened.findings
+
+
+def _ask_spark(
+    paths: list[str], query: str, frame: Frame, form: Format, output: Path | None
+) -> list[Finding]:
+    from vmsonar_inspect.on_spark import SparkTables
+
+    with SparkTables(paths, since=frame.since, until=frame.until) as opened:
+        _answer(opened.sql(query), form, output)
+        return opened.findings
+
+
 def _run(tables: "Tables", query: str, form: Format) -> Any:
     import duckdb
 
@@ -93,14 +109,6 @@ def _run(tables: "Tables", query: str, form: Format) -> Any:
         return tables.locked_sql(query, batches=form is Format.parquet)
     except duckdb.Error as error:
         raise UsageError(str(error)) from None
-
-
-def _on_spark(paths: list[str], query: str, form: Format, output: Path | None) -> int:
-    from vmsonar_inspect.on_spark import SparkTables
-
-    with SparkTables(paths) as tables:
-        _answer(tables.sql(query), form, output)
-    return Exit.OK
 
 
 def _answer(result: Any, form: Format, output: Path | None) -> None:

@@ -1,9 +1,5 @@
 -- What was recorded of every boot, and what is missing.
-WITH nominal AS (
-    SELECT archive, boot, percentile_cont(0.5) WITHIN GROUP (ORDER BY interval_seconds) AS usual
-    FROM sample_intervals
-    GROUP BY archive, boot
-)
+WITH {usual_intervals}
 SELECT
     archive, -- archive that holds the records
     boot, -- boot id of the kernel

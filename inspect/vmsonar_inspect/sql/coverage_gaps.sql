@@ -1,9 +1,5 @@
 -- Every gap: no sample for more than 2.5 intervals, or a reboot.
-WITH nominal AS (
-    SELECT archive, boot, percentile_cont(0.5) WITHIN GROUP (ORDER BY interval_seconds) AS usual
-    FROM sample_intervals
-    GROUP BY archive, boot
-),
+WITH {usual_intervals},
 
 boots AS (
     SELECT

@@ -20,6 +20,6 @@ SELECT
     CAST(SUM(disk_write_bytes_per_second * interval_seconds) AS BIGINT) AS disk_write_bytes, -- bytes written to disks
     CAST(SUM(net_received_bytes_per_second * interval_seconds) AS BIGINT) AS net_received_bytes, -- bytes received
     CAST(SUM(net_sent_bytes_per_second * interval_seconds) AS BIGINT) AS net_sent_bytes, -- bytes sent
-    SUM(oom_kills) AS oom_kills -- processes killed for want of memory
+    CAST(SUM(oom_kills) AS BIGINT) AS oom_kills -- processes killed for want of memory
 FROM node_rates
 GROUP BY archive

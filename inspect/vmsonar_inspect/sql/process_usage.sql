@@ -3,21 +3,8 @@ WITH rolled AS (
     SELECT
         p.archive, p.boot, p.number AS pid, p.start_ticks,
         MAX(p.series_id) AS series_id,
-        MIN(p.first_time) AS first_time,
-        MAX(p.last_time) AS last_time,
-        MAX(p.samples) AS samples,
-        MAX(p.last_boottime) / 1e9 - p.start_ticks / MAX(t.ticks_per_second) AS runtime_seconds,
-        MAX(CASE WHEN measure = 'cpu' THEN seconds END) AS recorded_seconds,
-        MAX(CASE WHEN measure = 'cpu' THEN total END) AS cpu_seconds,
-        MAX(CASE WHEN measure = 'cpu' AND seconds > 0 THEN total / seconds END) AS cores_mean,
-        MAX(CASE WHEN measure = 'cpu' THEN median END) AS cores_median,
-        MAX(CASE WHEN measure = 'cpu' THEN p95 END) AS cores_p95,
-        MAX(CASE WHEN measure = 'cpu' THEN maximum END) AS cores_peak,
-        CAST(MAX(CASE WHEN measure = 'memory' THEN median END) AS BIGINT) AS memory_median,
-        CAST(MAX(CASE WHEN measure = 'memory' THEN p95 END) AS BIGINT) AS memory_p95,
-        CAST(MAX(CASE WHEN measure = 'memory' THEN maximum END) AS BIGINT) AS memory_peak,
-        CAST(MAX(CASE WHEN measure = 'read_bytes' THEN total END) AS BIGINT) AS read_bytes,
-        CAST(MAX(CASE WHEN measure = 'write_bytes' THEN total END) AS BIGINT) AS write_bytes
+        {usage_columns},
+        MAX(p.last_boottime) / 1e9 - p.start_ticks / MAX(t.ticks_per_second) AS runtime_seconds
     FROM process_totals AS p
     JOIN tick_lengths AS t ON p.archive = t.archive AND p.boot = t.boot
     GROUP BY p.archive, p.boot, p.number, p.start_ticks

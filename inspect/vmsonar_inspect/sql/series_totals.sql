@@ -94,7 +94,7 @@ summed AS (
     SELECT
         archive, boot, number, start_ticks, container_id, measure,
         MAX(series_id) AS series_id,
-        SUM(samples) AS samples,
+        CAST(SUM(samples) AS BIGINT) AS samples,
         MIN(first_time) AS first_time,
         MAX(last_time) AS last_time,
         MAX(last_boottime) AS last_boottime,

@@ -1,18 +1,53 @@
--- Every user over the whole record, summed over their jobs.
+-- Every user over the whole record, over all their jobs.
+WITH moments AS (
+    SELECT j.archive, j.run, j.boot, j.seq, n.user_name, n.user_id, CAST(SUM(j.memory) AS BIGINT) AS memory
+    FROM job AS j
+    LEFT JOIN latest_job_info AS n
+        ON j.archive = n.archive AND j.boot = n.boot AND j.pgid = n.pgid AND j.start_ticks = n.start_ticks
+    GROUP BY j.archive, j.run, j.boot, j.seq, n.user_name, n.user_id
+),
+
+peaks AS (
+    SELECT archive, user_name, user_id, MAX(memory) AS memory_peak
+    FROM moments
+    GROUP BY archive, user_name, user_id
+),
+
+summed AS (
+    SELECT
+        archive, user_name, user_id,
+        COUNT(*) AS jobs,
+        MIN(first_time) AS first_time,
+        MAX(last_time) AS last_time,
+        SUM(cpu_seconds) AS cpu_seconds,
+        MAX(cores_peak) AS job_cores_peak,
+        MAX(memory_peak) AS job_memory_peak,
+        SUM(memory_mean * recorded_seconds) AS memory_byte_seconds,
+        CAST(SUM(read_bytes) AS BIGINT) AS read_bytes,
+        CAST(SUM(write_bytes) AS BIGINT) AS write_bytes,
+        BOOL_OR(unattributed) AS unattributed
+    FROM job_usage
+    GROUP BY archive, user_name, user_id
+)
+
 SELECT
-    archive, -- archive that holds the records
-    user_name, -- user; null when unknown
-    user_id, -- uid
-    COUNT(*) AS jobs, -- jobs seen
-    MIN(first_time) AS first_time, -- first sample with a job of theirs
-    MAX(last_time) AS last_time, -- last sample with a job of theirs
-    SUM(cpu_seconds) AS cpu_seconds, -- seconds of CPU time while recorded
-    SUM(cpu_seconds) / 3600.0 AS core_hours, -- the same in core hours
-    MAX(cores_peak) AS job_cores_peak, -- cores in use by one job, busiest interval
-    MAX(memory_peak) AS job_memory_peak, -- bytes, largest job
-    SUM(memory_mean * recorded_seconds) AS memory_byte_seconds, -- memory times time
-    SUM(read_bytes) AS read_bytes, -- bytes fetched from storage
-    SUM(write_bytes) AS write_bytes, -- bytes sent to storage
-    BOOL_OR(unattributed) AS unattributed -- the CPU figures are a lower bound
-FROM job_usage
-GROUP BY archive, user_name, user_id
+    s.archive, -- archive that holds the records
+    s.user_name, -- user; null when unknown
+    s.user_id, -- uid
+    s.jobs, -- jobs seen
+    s.first_time, -- first sample with a job of theirs
+    s.last_time, -- last sample with a job of theirs
+    s.cpu_seconds, -- seconds of CPU time while recorded
+    s.cpu_seconds / 3600.0 AS core_hours, -- the same in core hours
+    s.job_cores_peak, -- cores in use by one job, busiest interval
+    p.memory_peak, -- bytes of all their jobs together, highest sample
+    s.job_memory_peak, -- bytes, largest job
+    s.memory_byte_seconds, -- memory times time
+    s.read_bytes, -- bytes fetched from storage
+    s.write_bytes, -- bytes sent to storage
+    s.unattributed -- the CPU figures are a lower bound
+FROM summed AS s
+LEFT JOIN peaks AS p
+    ON s.archive = p.archive
+    AND s.user_name IS NOT DISTINCT FROM p.user_name
+    AND s.user_id IS NOT DISTINCT FROM p.user_id

@@ -1,0 +1,16 @@
+-- What all series have in common, over their recorded lives.
+        MIN(first_time) AS first_time,
+        MAX(last_time) AS last_time,
+        MAX(samples) AS samples,
+        MAX(CASE WHEN measure = 'cpu' THEN seconds END) AS recorded_seconds,
+        MAX(CASE WHEN measure = 'cpu' THEN total END) AS cpu_seconds,
+        MAX(CASE WHEN measure = 'cpu' AND seconds > 0 THEN total / seconds END) AS cores_mean,
+        MAX(CASE WHEN measure = 'cpu' THEN median END) AS cores_median,
+        MAX(CASE WHEN measure = 'cpu' THEN p95 END) AS cores_p95,
+        MAX(CASE WHEN measure = 'cpu' THEN maximum END) AS cores_peak,
+        CAST(MAX(CASE WHEN measure = 'memory' THEN total / seconds END) AS BIGINT) AS memory_mean,
+        CAST(MAX(CASE WHEN measure = 'memory' THEN median END) AS BIGINT) AS memory_median,
+        CAST(MAX(CASE WHEN measure = 'memory' THEN p95 END) AS BIGINT) AS memory_p95,
+        CAST(MAX(CASE WHEN measure = 'memory' THEN maximum END) AS BIGINT) AS memory_peak,
+        CAST(MAX(CASE WHEN measure = 'read_bytes' THEN total END) AS BIGINT) AS read_bytes,
+        CAST(MAX(CASE WHEN measure = 'write_bytes' THEN total END) AS BIGINT) AS write_bytes
