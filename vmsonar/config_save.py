@@ -13,8 +13,17 @@ class Save(Section, frozen=True):
     to: Annotated[
         str | None,
         Meta(
-            description="A folder, `s3://bucket/prefix/`, an `https://` URL that takes a PUT, or `@FILE` with such "
-            "a URL in it; `{archive}`, `{node}` and `{time}` are filled in. By default bundles stay in `waiting`."
+            description="A folder, `s3://bucket/prefix/`, an `https://` URL that takes a PUT, `@FILE` with such a URL "
+            "in it, or `mint+https://…`, an endpoint that gives a fresh one each time; `{archive}`, `{node}` and "
+            "`{time}` are filled in, and a URL without `{time}` takes one bundle only. By default bundles stay in "
+            "`waiting`."
+        ),
+    ] = None
+    token_file: Annotated[
+        str | None,
+        Meta(
+            description="For `mint+https://`: file with the token that the endpoint wants; a name without a slash "
+            "is a systemd credential."
         ),
     ] = None
     sign: Annotated[

@@ -33,7 +33,7 @@ _DESCRIPTORS = 4096
 def examine(config: Config, archive: Path) -> list[Capability]:
     """Everything, the environment first."""
     found = [_writable(archive), _space(archive, config), _descriptors(), *map(_extra, _EXTRAS)]
-    found += examine_save(config, Clock().now())
+    found += examine_save(config, archive, Clock().now())
     setup = setup_for(config, machine_id=node_identity(config.host).machine_id)
     for entry in COLLECTORS:
         found += _collector(entry, setup)

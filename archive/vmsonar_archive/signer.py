@@ -3,14 +3,19 @@
 It says the public key, then answers each SHA-512 digest (64 bytes) with a signature file.
 """
 
+import hashlib
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from vmsonar_archive import sshsig
+from vmsonar_archive import files, sshsig
+from vmsonar_archive.bundle.write import Signer
 from vmsonar_archive.errors import VmsonarError, missing_extra
+from vmsonar_archive.interpreter import python
 from vmsonar_archive.sshsig import DIGEST_SIZE, NAMESPACE, Signature
 
 _KEY_SIZE = 32
@@ -21,7 +26,7 @@ class SigningProcess:
 
     def __init__(self, key: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "vmsonar_archive.signer", str(key)],
+            python("-m", "vmsonar_archive.signer", str(key)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -29,6 +34,18 @@ class SigningProcess:
         self.key = self._read(self._process.stdout, _KEY_SIZE)
         #: How long the signature file will be.
         self.size = len(sshsig.encode(Signature(self.key, NAMESPACE, bytes(64))))
+
+    @property
+    def signer(self) -> Signer:
+        """For somebody who has a tag manifest and no key."""
+        return _signer(self.size, self.sign)
+
+    @property
+    def ends(self) -> tuple[int, int, int]:
+        """What another process needs for signer_through()."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        return self._process.stdin.fileno(), self._process.stdout.fileno(), self.size
 
     def sign(self, digest: bytes) -> bytes:
         """The signature file for a digest."""
@@ -52,6 +69,25 @@ class SigningProcess:
         said = self._process.stderr.read(2000).decode(errors="replace") if self._process.stderr else ""
         self.close()
         raise VmsonarError(said.strip() or "the signing process ended without a signature")
+
+
+def signer_through(to: int, back: int, size: int) -> Signer:
+    """Signs by the two ends of a process that somebody else started."""
+
+    def sign(digest: bytes) -> bytes:
+        files.write_all(to, digest)
+        answer = b""
+        while len(answer) < size and (part := os.read(back, size - len(answer))):
+            answer += part
+        if len(answer) < size:
+            raise VmsonarError("the signing process ended without a signature")
+        return answer
+
+    return _signer(size, sign)
+
+
+def _signer(size: int, sign: Callable[[bytes], bytes]) -> Signer:
+    return Signer(size, lambda content: sign(hashlib.sha512(content).digest()))
 
 
 def main(arguments: list[str]) -> int:

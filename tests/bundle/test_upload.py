@@ -8,10 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from vmsonar_archive.bundle import upload
+from vmsonar_archive.bundle import channel
+from vmsonar_archive.bundle.https import check_url
+from vmsonar_archive.bundle.stored import stored_md5
 from vmsonar_archive.errors import UsageError
 from vmsonar_archive.verify_path import verify_path
 
+from tests.bundle.proxy import proxying
+from tests.bundle.relay import relaying
 from tests.bundle.tls_server import Store, running
 from tests.parts import requires
 from tests.real.certificates import Authority, make_authority
@@ -149,6 +153,39 @@ def test_nothing_is_overwritten(store: Store, send) -> None:  # type: ignore[no-
     assert store.stored["/bucket/x.tar"] == b"precious"
 
 
+def test_lost_acknowledgement_is_found(store: Store, bundle: Path, send) -> None:  # type: ignore[no-untyped-def]
+    store.plan = ["lose"]
+    store.may_look = True
+    done = send(store.url("x.tar"), "--json")
+    assert done.returncode == 0, done.stderr
+    assert '"confirmed": true' in done.stdout
+    assert store.stored == {"/bucket/x.tar": bundle.read_bytes()}
+    store.stored["/bucket/x.tar"] = b"precious"
+    done = send(store.url("x.tar"))
+    assert done.returncode == 3
+    assert store.stored["/bucket/x.tar"] == b"precious"
+
+
+def test_through_a_proxy(store: Store, bundle: Path, send) -> None:  # type: ignore[no-untyped-def]
+    with proxying() as proxy:
+        through = {"https_proxy": f"http://vm:{SECRET}@127.0.0.1:{proxy.port}", "no_proxy": ""}
+        done = send(store.url("x.tar"), environment=through)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert store.stored == {"/bucket/x.tar": bundle.read_bytes()}
+        assert all(one.startswith(f"CONNECT localhost:{store.server_port} HTTP/") for one in proxy.asked)
+        # The proxy sees where we go and its own password, and nothing of the URL.
+        assert all("canary" not in one for one in proxy.asked)
+        assert all("Proxy-Authorization: Basic dm06Y2FuYXJ5LXNlY3JldA==" in one for one in proxy.asked)
+        seen = len(proxy.asked)
+        assert send(store.url("y.tar"), environment=through | {"no_proxy": "localhost"}).returncode == 0
+        assert len(proxy.asked) == seen
+        proxy.refuses = True
+        done = send(store.url("z.tar"), environment=through)
+        assert done.returncode == 3
+        assert "403" in done.stderr
+    assert "/bucket/z.tar" not in store.stored
+
+
 def test_unknown_authority_is_refused(store: Store, send) -> None:  # type: ignore[no-untyped-def]
     done = send(store.url("x.tar"), environment={"SSL_CERT_FILE": "/dev/null"})
     assert done.returncode == 3
@@ -161,7 +198,7 @@ def test_unknown_authority_is_refused(store: Store, send) -> None:  # type: igno
 )
 def test_bad_urls_are_refused_without_showing_them(url: str) -> None:
     with pytest.raises(UsageError) as caught:
-        upload.check_url(url)
+        check_url(url)
     assert "canary" not in str(caught.value)
 
 
@@ -181,9 +218,59 @@ def test_s3(s3_server: S3Server, bucket: str, send, request: pytest.FixtureReque
     assert done.stdout.strip() == f"s3://{bucket}/backups/{made.name}"
     stored = s3_server.client().get_object(Bucket=bucket, Key=f"backups/{made.name}")["Body"].read()
     assert stored == made.read_bytes()
-    again = send(f"s3://{bucket}/backups/", environment=environment)
-    assert again.returncode == 3
-    assert "nothing is overwritten" in again.stderr
+
+
+@requires("moto")
+def test_s3_what_is_there_already(s3_server: S3Server, bucket: str, send, bundle: Path) -> None:  # type: ignore[no-untyped-def]
+    """Ours is as good as acknowledged; anything else stays as it is, and the bundle goes beside it."""
+    environment, client = s3_server.environment(), s3_server.client()
+    client.put_object(Bucket=bucket, Key=f"backups/{bundle.name}", Body=bundle.read_bytes()[:1000])
+    beside = f"backups/{bundle.stem}-2.tar"
+    for _ in range(2):
+        done = send(f"s3://{bucket}/backups/", "--json", environment=environment)
+        assert done.returncode == 0
+        assert f'"output": "s3://{bucket}/{beside}"' in done.stdout
+        assert '"confirmed": true' in done.stdout
+    assert objects(s3_server, bucket) == {
+        f"backups/{bundle.name}": bundle.read_bytes()[:1000],
+        beside: bundle.read_bytes(),
+    }
+    client.put_object(Bucket=bucket, Key="mine.tar", Body=b"precious")
+    done = send(f"s3://{bucket}/mine.tar", environment=environment)
+    assert done.returncode == 3
+    assert "exists and is something else: nothing is overwritten" in done.stderr
+    assert objects(s3_server, bucket)["mine.tar"] == b"precious"
+
+
+def objects(server: S3Server, bucket: str) -> dict[str, bytes]:
+    client = server.client()
+    keys = [one["Key"] for one in client.list_objects_v2(Bucket=bucket).get("Contents", [])]
+    return {key: client.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
+
+
+@requires("moto")
+def test_s3_truncated_object_is_noticed(s3_server: S3Server, bucket: str, send) -> None:  # type: ignore[no-untyped-def]
+    with relaying(s3_server.endpoint) as relay:
+        relay.plan = ["truncate"]
+        done = send(
+            f"s3://{bucket}/x.tar", environment=s3_server.environment() | {"AWS_ENDPOINT_URL": relay.url}
+        )
+    assert relay.plan == []
+    assert done.returncode == 3
+    assert "is not what was sent" in done.stderr
+
+
+@requires("moto")
+def test_s3_lost_acknowledgement_is_found(s3_server: S3Server, bucket: str, send, bundle: Path) -> None:  # type: ignore[no-untyped-def]
+    """The service has stored it, and nobody hears of that: neither the first time nor when asked to finish again."""
+    with relaying(s3_server.endpoint) as relay:
+        relay.plan = ["lose"] * 9
+        environment = s3_server.environment() | {"AWS_ENDPOINT_URL": relay.url}
+        done = send(f"s3://{bucket}/x.tar", "--json", environment=environment)
+    assert len(relay.plan) < 9
+    assert done.returncode == 0, done.stderr
+    assert '"confirmed": true' in done.stdout
+    assert objects(s3_server, bucket) == {"x.tar": bundle.read_bytes()}
 
 
 @requires("moto")
@@ -201,40 +288,34 @@ def test_s3_presigned_put(s3_server: S3Server, bucket: str, bundle: Path) -> Non
     assert answer.status == 200
     import hashlib
 
-    assert upload._stored_md5(answer.headers) == hashlib.md5(bundle.read_bytes()).hexdigest()
+    assert stored_md5(answer.headers) == hashlib.md5(bundle.read_bytes()).hexdigest()
     connection.close()
 
 
 FAILING = """
 import sys
-from pathlib import Path
-from vmsonar_archive.bundle import s3
-from vmsonar_archive.bundle.privileges import run_apart
+from vmsonar_archive.bundle import s3, worker
 def write(sink):
     for number in range(15):
         sink(bytes(2**20))
     raise OSError(5, "the disk went away")
-def work(ask):
-    s3.put(sys.argv[1], "x", write)
-    return b""
-try:
-    run_apart(None, work, lambda name: 0)
-except Exception as error:
-    print(error)
+worker._obey = lambda parent: s3.put(sys.argv[1], "x", write)
+worker.main(int(sys.argv[2]))
 """
 
 
 @requires("moto")
 def test_failed_s3_upload_publishes_nothing(s3_server: S3Server, bucket: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FAILING, f"s3://{bucket}/x.tar"],
-        env={**os.environ, **s3_server.environment()},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert "the disk went away; nothing is stored" in done.stdout, done.stderr
+    ours, theirs = channel.pair()
+    with ours, theirs:
+        subprocess.run(
+            [sys.executable, "-c", FAILING, f"s3://{bucket}/x.tar", str(theirs.fileno())],
+            env={**os.environ, **s3_server.environment()},
+            pass_fds=[theirs.fileno()],
+            timeout=60,
+            check=True,
+        )
+        assert b"the disk went away; nothing is stored" in channel.receive(ours)
     assert s3_server.client().list_objects_v2(Bucket=bucket)["KeyCount"] == 0
 
 

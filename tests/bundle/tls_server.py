@@ -22,6 +22,8 @@ class Store(ThreadingHTTPServer):
         self.stored: dict[str, bytes] = {}
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self.plan: list[str] = []
+        #: Whether the URLs also let somebody look what is there.
+        self.may_look = False
 
     def url(self, name: str) -> str:
         return f"https://localhost:{self.server_port}/bucket/{name}?X-Amz-Signature=canary-secret"
@@ -51,18 +53,27 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(412, {})
         else:
             self.server.stored[name] = content[: size // 2] if what == "truncate" else content
+            if what == "lose":
+                self.connection.close()
+                self.close_connection = True
+                return
             stored = hashlib.md5(self.server.stored[name]).hexdigest()
             self._answer(200, {} if what == "silent" else {"ETag": f'"{stored}"'})
 
     def do_HEAD(self) -> None:
-        # A URL that is signed for PUT does not let anybody look.
-        self._answer(403, {})
+        # A URL that is signed for PUT usually does not let anybody look.
+        content = self.server.stored.get(self.path.split("?")[0])
+        if not self.server.may_look or content is None:
+            return self._answer(403, {})
+        headers = {"ETag": f'"{hashlib.md5(content).hexdigest()}"', "Content-Length": str(len(content))}
+        return self._answer(200, headers)
 
     def _answer(self, status: int, headers: dict[str, str]) -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", "0")
+        if "Content-Length" not in headers:
+            self.send_header("Content-Length", "0")
         self.end_headers()
 
     def log_message(self, *_: object) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from vmsonar_archive.bundle.expiry import expiry
 from vmsonar_archive.errors import UsageError, VmsonarError
 from vmsonar_archive.identity import read_identity
 from vmsonar_archive.reader import open_archive
@@ -23,11 +24,12 @@ from tests.bundle.tls_server import Store, running
 from tests.parts import requires
 from tests.real.certificates import Authority, make_authority
 from tests.real.s3 import S3Server
+from tests.real.wait import wait_until
 from vmsonar.config import Config
 from vmsonar.config_save import Save
 from vmsonar.lifecycle.apart import OutOfTime, within
 from vmsonar.lifecycle.checks import examine_save
-from vmsonar.lifecycle.target import expiry, parse_target
+from vmsonar.lifecycle.target import parse_target
 from vmsonar.lifecycle.teardown import Job, signing_key, teardown
 
 
@@ -237,14 +239,20 @@ def test_when_a_signed_url_expires():
     assert expiry("https://x/k") is None
 
 
-def test_work_that_hangs_is_ended_with_its_children():
+def test_work_that_hangs_is_ended_with_its_children(tmp_path):
+    python = [sys.executable, "-c"]
+    slow = f"import os, subprocess; subprocess.run(['sh', '-c', 'echo $$ > {tmp_path}/pid; exec sleep 60'])"
     begin = time.monotonic()
     with pytest.raises(OutOfTime):
-        within(0.3, lambda: subprocess.run(["sleep", "60"], check=False).returncode, int)
-    assert time.monotonic() - begin < 5
-    assert within(5, lambda: 7, int) == 7
-    with pytest.raises(VmsonarError, match="ZeroDivisionError"):
-        within(5, lambda: 1 // 0 if time else 0, int)
+        within(1, [*python, slow], b"", int)
+    assert time.monotonic() - begin < 10
+    wait_until(lambda: not Path("/proc", (tmp_path / "pid").read_text().strip()).exists(), 5, "its end")
+    assert within(5, [*python, "print(input())"], b"7\n", int) == 7
+    with pytest.raises(VmsonarError, match="without an answer"):
+        within(5, [*python, ""], b"", int)
+    with pytest.raises(VmsonarError, match="no such thing") as caught:
+        within(5, ["echo", '{"failure": "no such thing", "exit_code": 2}'], b"", int)
+    assert caught.value.exit_code == 2
 
 
 NOW = datetime(2026, 11, 16, 5, tzinfo=UTC)
@@ -253,19 +261,28 @@ SIGNED = "https://b.example/k?X-Amz-Date=20261116T040000Z&X-Amz-Expires={seconds
 
 def checked(to: str | None) -> list[tuple[bool, str]]:
     config = Config(save=Save(to=to))
-    return [(one.available, one.reason or "") for one in examine_save(config, NOW)]
+    return [(one.available, one.reason or "") for one in examine_save(config, Path("/nowhere"), NOW)]
 
 
 def test_doctor_says_when_a_url_will_have_expired(tmp_path):
     assert checked(None) == []
-    assert checked(SIGNED.format(seconds=60)) == [(False, "the URL has expired at 2026-11-16 04:01Z")]
-    assert checked(SIGNED.format(seconds=7200)) == [(False, "the URL will have expired by 2026-11-16 06:00Z")]
-    assert checked(SIGNED.format(seconds=604800)) == [(True, "")]
-    (tmp_path / "url").write_text(SIGNED.format(seconds=7200))
+    signed = SIGNED.replace("/k?", "/{time}?").replace("{seconds}", "%d")
+    assert checked(signed % 60) == [(False, "the URL has expired at 2026-11-16 04:01Z")]
+    assert checked(signed % 7200) == [(False, "the URL will have expired by 2026-11-16 06:00Z")]
+    assert checked(signed % 604800) == [(True, "")]
+    (tmp_path / "url").write_text(signed % 7200)
     assert checked(f"@{tmp_path}/url") == [(True, "")]
     assert checked("s3://bucket/prefix/") == [(True, "")]
     assert checked(f"{tmp_path}/{{node}}") == [(True, "")]
     assert checked(f"{tmp_path}/gone") == [(False, f"{tmp_path}/gone is not a folder here")]
+
+
+def test_doctor_says_that_one_url_takes_no_increments(tmp_path):
+    one = "save.to takes one bundle and no second: nothing goes out before the teardown"
+    assert checked(SIGNED.format(seconds=604800)) == [(True, ""), (False, one)]
+    assert checked("s3://bucket/key.tar") == [(True, ""), (False, one)]
+    (tmp_path / "url").write_text(SIGNED.format(seconds=604800))
+    assert checked(f"@{tmp_path}/url") == [(True, ""), (False, one)]
 
 
 def verify_parts(*parts: str) -> tuple[int, str]:

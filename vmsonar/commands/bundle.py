@@ -11,11 +11,11 @@ import typer
 from vmsonar_archive.bundle.make import Bundled, Options, bundle_to_descriptor, bundle_to_file
 from vmsonar_archive.bundle.redact import parse_kinds
 from vmsonar_archive.bundle.select import parse_only
-from vmsonar_archive.bundle.send import bundle_to_url, read_url
+from vmsonar_archive.bundle.send import bundle_to_url, read_url, to_url
 from vmsonar_archive.errors import Exit, UsageError, VmsonarError
 
 from vmsonar.commands.options import ArchiveOption, ConfigOption
-from vmsonar.commands.output import load_progress_bar, print_json, progress_bar
+from vmsonar.commands.output import print_json, progress_bar
 from vmsonar.config_file import archive_in_question
 from vmsonar.quantities import parse_duration
 
@@ -91,13 +91,12 @@ def command(
 
 
 def _bundle(source: Path, output: str, options: Options, json: bool) -> Bundled:
-    load_progress_bar()
     if output == "-":
         if json or sys.stdout.isatty():
             raise UsageError("-o - sends the bundle itself to standard output: redirect it, without --json")
         return bundle_to_descriptor(source, sys.stdout.fileno(), _progress, options)
     if "://" in output or output.startswith(("https:", "http:", "s3:", "@")):
-        return bundle_to_url(source, read_url(output), _progress, options)
+        return bundle_to_url(source, to_url(read_url(output)), _progress, options)
     return bundle_to_file(source, Path(output), _progress, options)
 
 

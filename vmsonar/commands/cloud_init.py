@@ -24,9 +24,12 @@ def command(
     upload_url: Annotated[
         str | None,
         typer.Option(
-            help="Where bundles go: https://…{time}…, s3://bucket/prefix/ or a folder.",
+            help="Where bundles go: s3://bucket/prefix/, mint+https://…, https://…{time}… or a folder.",
             metavar="URL",
         ),
+    ] = None,
+    token_file: Annotated[
+        str | None, typer.Option(help="File on the VM with the token for mint+https://.", metavar="FILE")
     ] = None,
     notice: Annotated[
         str | None, typer.Option(help="Watch for the end of the VM: aws, gcp or azure.", metavar="CLOUD")
@@ -48,7 +51,7 @@ def command(
 
     Example: vmsonar cloud-init --interval 30s > user-data
     """
-    choices = Choices(interval, upload_url, notice, cluster, kafka, docker, nvidia)
+    choices = Choices(interval, upload_url, token_file, notice, cluster, kafka, docker, nvidia)
     chosen = {
         "--process-io": process_io,
         "--one-shot": one_shot,

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -74,15 +73,6 @@ def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
 
     with _bar(title, total, Console(stderr=True)) as advance:
         yield advance
-
-
-def load_progress_bar() -> None:
-    """Loads all that a bar needs, now: a process that gives up its rights may not be able to read it later."""
-    if sys.stderr.isatty():
-        from rich.console import Console
-
-        with _bar("", 1, Console(file=StringIO(), force_terminal=True)) as advance:
-            advance(1)
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from vmsonar.commands.output import print_json
 from vmsonar.config import Config
 from vmsonar.config_file import load_config
 from vmsonar.lifecycle.forwarding import Forwarding, is_configured
-from vmsonar.lifecycle.teardown import Job, Saved, increment, resume, teardown
+from vmsonar.lifecycle.saved import Saved
+from vmsonar.lifecycle.teardown import Job, increment, resume, teardown
 from vmsonar.places import archive_to_read
 from vmsonar.quantities import parse_duration
 

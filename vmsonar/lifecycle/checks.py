@@ -4,25 +4,36 @@ import os
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import msgspec
+from vmsonar_archive.bundle.expiry import expiry
 from vmsonar_archive.bundle.send import read_url
 from vmsonar_archive.errors import VmsonarError
+from vmsonar_archive.interpreter import python
 from vmsonar_archive.records import Capability
 
 from vmsonar.config import Config
-from vmsonar.lifecycle.target import Target, expiry, parse_target
+from vmsonar.lifecycle.apart import within
+from vmsonar.lifecycle.saved import Saved
+from vmsonar.lifecycle.step import Step
+from vmsonar.lifecycle.target import Target, parse_target
 
 _ITEM = "bringing bundles to save.to"
+_INCREMENTS = "increments while the VM lives"
 #: A URL that ends sooner will hardly see the end of the VM.
 _SOON = timedelta(days=1)
+#: How long an endpoint may take to answer, whatever it does meanwhile.
+_PATIENCE = 20.0
 
 
-def examine_save(config: Config, now: datetime) -> list[Capability]:
+def examine_save(config: Config, archive: Path, now: datetime) -> list[Capability]:
     """Nothing where nothing is configured."""
     if config.save.to is None:
         return []
     try:
-        target = parse_target(config.save.to)
-        return [_folder(target) if target.is_folder else _url(target, now)]
+        target = parse_target(config.save.to, config.save.token_file)
+        if target.is_minted:
+            return [_endpoint(config, archive)]
+        return [_folder(target) if target.is_folder else _url(target, now), *_increments(target)]
     except VmsonarError as error:
         return [_lacking(str(error), "correct save.to in the configuration")]
 
@@ -49,6 +60,24 @@ def _url(target: Target, now: datetime) -> Capability:
     if ends is not None and ends - now < _SOON and not target.template.startswith("@"):
         return _lacking(f"the URL will have expired by {ends:%Y-%m-%d %H:%M}Z", renew)
     return Capability(collector="save", item=_ITEM, available=True)
+
+
+def _endpoint(config: Config, archive: Path) -> Capability:
+    """Asks for a URL, as saving would."""
+    step = Step(what="check", archive=str(archive), save=config.save)
+    said = within(_PATIENCE, python("-m", "vmsonar.lifecycle.step"), msgspec.json.encode(step), Saved)
+    if said.troubles:
+        return _lacking(said.troubles[0], "look at the endpoint that save.to names, and its log")
+    return Capability(collector="save", item=_ITEM, available=True)
+
+
+def _increments(target: Target) -> list[Capability]:
+    """One URL takes one bundle: what a sudden end then costs is everything."""
+    if target.takes_many:
+        return []
+    reason = "save.to takes one bundle and no second: nothing goes out before the teardown"
+    remedy = "give a URL with {time} in it, s3://bucket/prefix/, mint+https://… or a folder"
+    return [Capability(collector="save", item=_INCREMENTS, available=False, reason=reason, remedy=remedy)]
 
 
 def _lacking(reason: str, remedy: str) -> Capability:

@@ -1,20 +1,22 @@
 """Where bundles go: a folder, a URL or S3, with the names of the archive, the node and the time filled in."""
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
-from vmsonar_archive.bundle.send import read_url
-from vmsonar_archive.errors import UsageError
+from vmsonar_archive.bundle import mint
+from vmsonar_archive.bundle.deliver import ToUrl
+from vmsonar_archive.bundle.mint import Mint
+from vmsonar_archive.bundle.send import read_url, to_url
+from vmsonar_archive.errors import UsageError, VmsonarError
 from vmsonar_archive.identity import ArchiveIdentity
+
+from vmsonar.forward.secrets import read_secret
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _KNOWN = ("archive", "node", "time")
 _UNSAFE = re.compile(r"[^A-Za-z0-9-]+")
-_STAMP = "%Y%m%dT%H%M%SZ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,27 +24,56 @@ class Target:
     """One place as the configuration names it."""
 
     template: str
+    #: The file with the token for an endpoint that mints URLs.
+    token_file: str | None = None
 
     @property
     def is_folder(self) -> bool:
-        return not self.template.startswith(("https:", "s3:", "@"))
+        return not self.template.startswith(("https:", "s3:", "@", mint.SCHEME))
+
+    @property
+    def is_minted(self) -> bool:
+        """Whether an endpoint gives a fresh URL for each bundle."""
+        return self.template.startswith(mint.SCHEME)
 
     @property
     def takes_many(self) -> bool:
         """Whether each bundle gets a name of its own there; a plain URL takes one bundle and no second."""
         if self.template.startswith("s3:"):
             return "{time}" in self.template or self.template.endswith("/")
-        return self.is_folder or "{time}" in self.template
+        if self.template.startswith("@"):
+            # A file that cannot be read now is told of when it is needed.
+            try:
+                return "{time}" in read_url(self.template)
+            except VmsonarError:
+                return False
+        return self.is_folder or self.is_minted or "{time}" in self.template
+
+    def url(self, identity: ArchiveIdentity, now: datetime) -> ToUrl:
+        """How to send there."""
+        filled = self.filled(identity, now)
+        return to_url("", self.mint(identity)) if self.is_minted else to_url(filled)
+
+    def mint(self, identity: ArchiveIdentity | None) -> Mint:
+        """The endpoint, with the token as it is now; without an archive for a question that has none."""
+        token = read_secret(self.token_file, "save.token_file") if self.token_file else None
+        return Mint(
+            url=mint.endpoint(self.template),
+            token=token,
+            archive=identity.archive if identity else "",
+            node=_node(identity) if identity else "",
+        )
 
     def filled(self, identity: ArchiveIdentity, now: datetime) -> str:
         """The place itself; a URL in a file is read each time, so that somebody can renew it."""
         values = {
             "archive": _safe(identity.archive),
-            "node": _safe(identity.hostname_short or identity.instance_id or identity.machine_id),
+            "node": _node(identity),
             # To the millisecond: several bundles may go out in one second.
             "time": f"{now:%Y%m%dT%H%M%S}.{now.microsecond // 1000:03d}Z",
         }
         template = read_url(self.template) if self.template.startswith("@") else self.template
+        _refuse_unknown(template)
         return _PLACEHOLDER.sub(lambda match: values[match[1]], template)
 
     def folder(self, identity: ArchiveIdentity, now: datetime) -> Path:
@@ -57,42 +88,41 @@ class Target:
         return place
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str, token_file: str | None = None) -> Target:
     """Refuses what could never work, before it is needed."""
-    unknown = [name for name in _PLACEHOLDER.findall(text) if name not in _KNOWN]
+    _refuse_unknown(text)
+    if text.startswith("http:") or (text.startswith("s3:") and not text.startswith("s3://")):
+        raise UsageError("save.to: a bundle is sent by https:// or to s3://bucket/prefix/ only")
+    if text.startswith(mint.SCHEME):
+        _check_endpoint(text)
+    elif not text.startswith(("https://", "s3://", "@", "/")):
+        raise UsageError(
+            f"save.to: {text!r} is neither a folder's full path, nor https://, s3://, mint+https:// or @FILE"
+        )
+    elif token_file is not None:
+        raise UsageError("save.token_file goes with save.to: mint+https://… only: remove it")
+    return Target(text, token_file)
+
+
+def _refuse_unknown(template: str) -> None:
+    unknown = [name for name in _PLACEHOLDER.findall(template) if name not in _KNOWN]
     if unknown:
         raise UsageError(
             f"save.to: {{{unknown[0]}}} is unknown: there are {{archive}}, {{node}} and {{time}}"
         )
-    if text.startswith("http:") or (text.startswith("s3:") and not text.startswith("s3://")):
-        raise UsageError("save.to: a bundle is sent by https:// or to s3://bucket/prefix/ only")
-    if not text.startswith(("https://", "s3://", "@", "/")):
-        raise UsageError(
-            f"save.to: {text!r} is neither a folder's full path, nor https://, nor s3://, nor @FILE"
-        )
-    return Target(text)
 
 
-def expiry(url: str) -> datetime | None:
-    """When a signed URL ends: AWS and Google by their own parameters, older ones by Expires, Azure by se."""
-    query = {name.lower(): values[0] for name, values in parse_qs(urlsplit(url).query).items()}
-    readers: tuple[Callable[[dict[str, str]], datetime], ...] = (
-        lambda fields: _after(fields["x-amz-date"], fields["x-amz-expires"]),
-        lambda fields: _after(fields["x-goog-date"], fields["x-goog-expires"]),
-        lambda fields: datetime.fromtimestamp(int(fields["expires"]), UTC),
-        lambda fields: datetime.fromisoformat(fields["se"]),
-    )
-    for read in readers:
-        try:
-            found = read(query)
-        except (KeyError, ValueError, OverflowError, OSError):
-            continue
-        return found if found.tzinfo else found.replace(tzinfo=UTC)
-    return None
+def _check_endpoint(text: str) -> None:
+    if _PLACEHOLDER.search(text):
+        raise UsageError("save.to: the endpoint is told archive and node in the request: no {…} in its URL")
+    try:
+        mint.endpoint(text)
+    except UsageError:
+        raise UsageError("save.to: an endpoint that mints URLs is given as mint+https://host/path") from None
 
 
-def _after(begin: str, seconds: str) -> datetime:
-    return datetime.strptime(begin, _STAMP).replace(tzinfo=UTC) + timedelta(seconds=int(seconds))
+def _node(identity: ArchiveIdentity) -> str:
+    return _safe(identity.hostname_short or identity.instance_id or identity.machine_id)
 
 
 def _safe(name: str) -> str:

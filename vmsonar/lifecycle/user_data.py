@@ -41,6 +41,7 @@ class Choices:
 
     interval: str | None = None
     upload_url: str | None = None
+    token_file: str | None = None
     notice: str | None = None
     cluster: str | None = None
     kafka: str | None = None
@@ -53,11 +54,11 @@ def config_for(choices: Choices) -> dict[str, Any]:
     config: dict[str, Any] = {}
     if choices.interval is not None:
         config["interval"] = choices.interval
-    save = {"to": choices.upload_url, "notice": choices.notice}
+    save = {"to": choices.upload_url, "token_file": choices.token_file, "notice": choices.notice}
     if any(save.values()):
         config["save"] = {key: value for key, value in save.items() if value is not None}
     if choices.upload_url is not None:
-        parse_target(choices.upload_url)
+        _check_target(choices.upload_url, choices.token_file)
     if choices.kafka is not None and choices.cluster is None:
         raise UsageError("--kafka needs --cluster: topics are named after it")
     if choices.kafka is not None:
@@ -65,6 +66,16 @@ def config_for(choices: Choices) -> dict[str, Any]:
     elif choices.cluster is not None:
         config["forward"] = {"cluster": choices.cluster}
     return config
+
+
+def _check_target(url: str, token_file: str | None) -> None:
+    """A whole site shares this text: what takes one bundle of one VM cannot be meant."""
+    target = parse_target(url, token_file)
+    if not url.startswith("@") and not target.takes_many:
+        raise UsageError(
+            "--upload-url takes one bundle only, of one VM: put {node} and {time} into it, or give "
+            "s3://bucket/prefix/, mint+https://… or a folder"
+        )
 
 
 def extras_for(choices: Choices, *, saves: bool) -> str:

@@ -6,15 +6,15 @@ publish what it has so far as if it were whole.
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from vmsonar_archive.bundle.upload import Digests, Sent
-from vmsonar_archive.bundle.write import Sink
+from vmsonar_archive.bundle.upload import Digests, Sent, Write, digests_of
 from vmsonar_archive.errors import UsageError, VmsonarError, missing_extra
 
 _CHUNK = 1024 * 1024
+_MOST_NAMES = 9
 
 
 class UploadFailed(VmsonarError):
@@ -31,7 +31,7 @@ def object_path(url: str, name: str) -> str:
     key = parts.path.lstrip("/")
     if not parts.netloc or "@" in parts.netloc or parts.query or parts.fragment:
         raise UsageError("an S3 object is given as s3://bucket/key, without anything else")
-    return f"{parts.netloc}/{key}{name}.tar" if not key or key.endswith("/") else f"{parts.netloc}/{key}"
+    return f"{parts.netloc}/{key}{name}.tar" if _is_folder(url) else f"{parts.netloc}/{key}"
 
 
 def load() -> None:
@@ -62,42 +62,76 @@ def file_system(bucket: str, environment: Mapping[str, str] = os.environ) -> Any
     return fs.S3FileSystem(**settings)
 
 
-def put(url: str, name: str, write: Callable[[Sink], object]) -> Sent:
+def put(url: str, name: str, write: Write) -> Sent:
     """Sends what `write` produces and compares what lies there afterwards with it."""
     path = object_path(url, name)
     service = file_system(path.split("/")[0])
-    _refuse_existing(service, path)
-    digests = _send(service, path, write)
+    ours: Digests | None = None
+    for place in _names(path) if _is_folder(url) else [path]:
+        if not _exists(service, place):
+            return _put(service, place, write)
+        # Perhaps an earlier attempt stored it and only the acknowledgement was lost.
+        ours = ours or digests_of(write)
+        if _read_back(service, place) == (ours.size, ours.sha256.hexdigest()):
+            return Sent(ours.sha256.hexdigest(), ours.size, confirmed=True, where=f"s3://{place}")
+    raise VmsonarError(
+        f"s3://{path} exists and is something else: nothing is overwritten, choose another key"
+    )
+
+
+def _put(service: Any, path: str, write: Write) -> Sent:
+    digests, failure = _send(service, path, write)
     stored = _read_back(service, path)
-    if stored is not None and stored != (digests.size, digests.sha256.hexdigest()):
+    same = stored == (digests.size, digests.sha256.hexdigest())
+    if failure is not None and not same:
+        raise failure
+    if stored is not None and not same:
         raise VmsonarError(
             f"s3://{path} is not what was sent ({stored[0]} of {digests.size} bytes): "
             "remove it there, then run the same command again"
         )
-    return Sent(digests.sha256.hexdigest(), digests.size, confirmed=stored is not None)
+    return Sent(digests.sha256.hexdigest(), digests.size, confirmed=same, where=f"s3://{path}")
 
 
-def _refuse_existing(service: Any, path: str) -> None:
+def _is_folder(url: str) -> bool:
+    key = urlsplit(url).path.lstrip("/")
+    return not key or key.endswith("/")
+
+
+def _names(path: str) -> list[str]:
+    """Where the name is ours to choose, a damaged object under it must not keep the bundle waiting for ever."""
+    stem = path.removesuffix(".tar")
+    return [path, *(f"{stem}-{number}.tar" for number in range(2, _MOST_NAMES + 1))]
+
+
+def _exists(service: Any, path: str) -> bool:
     try:
-        exists = service.get_file_info(path).is_file
+        return bool(service.get_file_info(path).is_file)
     except OSError:
-        return  # may write but not look; the comparison afterwards will say so
-    if exists:
-        raise VmsonarError(f"s3://{path} exists: nothing is overwritten, choose another key")
+        return False  # may write but not look; the comparison afterwards will say so
 
 
-def _send(service: Any, path: str, write: Callable[[Sink], object]) -> Digests:
+def _send(service: Any, path: str, write: Write) -> tuple[Digests, UploadFailed | None]:
+    """What was sent, and why it is not acknowledged: what was sent to its end may have been stored all the same."""
     stream = None
     try:
         stream = service.open_output_stream(path)
         digests = Digests(stream.write)
         write(digests.send)
-        stream.close()
     except BaseException as error:
-        reason = _reason(error) if isinstance(error, OSError) else str(error) or type(error).__name__
-        message = f"cannot send the bundle to s3://{path}: {reason}; nothing is stored: run the command again"
-        raise UploadFailed(message, stream) from None
-    return digests
+        raise _failed(path, error, "nothing is stored", stream) from None
+    try:
+        stream.close()
+    except OSError as error:
+        return digests, _failed(path, error, "it cannot be seen there", stream)
+    return digests, None
+
+
+def _failed(path: str, error: BaseException, state: str, stream: object) -> UploadFailed:
+    reason = _reason(error) if isinstance(error, OSError) else str(error) or type(error).__name__
+    return UploadFailed(
+        f"cannot send the bundle to s3://{path}: {reason}; {state}: run the command again", stream
+    )
 
 
 def _read_back(service: Any, path: str) -> tuple[int, str] | None:
