@@ -1,26 +1,23 @@
 """Exit 0 only when everything is safe where it was to go; what cannot be sent waits and goes out later."""
 
 import json
-import os
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-import yaml
 from vmsonar_archive.bundle.expiry import expiry
 from vmsonar_archive.errors import UsageError, VmsonarError
 from vmsonar_archive.identity import read_identity
-from vmsonar_archive.reader import open_archive
 from vmsonar_archive.verify_path import verify_path
 
 from bench.model import Recorder
-from tests.bundle.making import START, fill, make_archive, open_writer
 from tests.bundle.tls_server import Store, running
+from tests.lifecycle.vm import Vm, bundles
 from tests.parts import requires
 from tests.real.certificates import Authority, make_authority
 from tests.real.s3 import S3Server
@@ -44,48 +41,9 @@ def store(authority) -> Iterator[Store]:
         yield server
 
 
-class Vm:
-    """An archive with a configuration, and the command."""
-
-    def __init__(self, root: Path, authority: Authority) -> None:
-        self.root = root
-        self.archive = make_archive(root / "archive")
-        self.waiting = root / "waiting"
-        self.waiting.mkdir()
-        self.environment = {**os.environ, "SSL_CERT_FILE": str(authority.certificate)}
-
-    def record(self, samples: int, hours: float) -> None:
-        writer = open_writer(self.archive)
-        fill(writer, samples, START + timedelta(hours=hours), first=1000)
-        writer.close()
-
-    def teardown(self, *more: str, to: str | None, sign: str = "none", **config) -> tuple[int, dict]:
-        save = {"waiting": str(self.waiting), "sign": sign} | ({"to": to} if to else {})
-        file = self.root / "config.yaml"
-        file.write_text(yaml.safe_dump({"save": save, **config}))
-        command = [sys.executable, "-m", "vmsonar", "teardown", "--archive", str(self.archive), "--json"]
-        done = subprocess.run(
-            [*command, "--config", str(file), *more],
-            env=self.environment, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        assert "Traceback" not in done.stderr
-        assert done.stdout, done.stderr
-        return done.returncode, json.loads(done.stdout)
-
-    def numbers(self, bundle: Path) -> list[int]:
-        report = verify_path(bundle)
-        assert report.ok, report.findings
-        with open_archive(bundle) as inside:
-            return [sample.seq for sample in inside.samples()]
-
-
 @pytest.fixture
 def vm(tmp_path, authority) -> Vm:
     return Vm(tmp_path, authority)
-
-
-def bundles(folder: Path) -> list[Path]:
-    return sorted(folder.rglob("*.tar"), key=lambda path: path.stat().st_mtime)
 
 
 def test_a_folder_gets_each_sample_once(vm, tmp_path):
