@@ -33,7 +33,7 @@ _WHY = {
 }
 
 
-def machine_figures(machine: Machine, coverage: Coverage, use: NodeUse) -> Numbers:
+def machine_figures(machine: Machine, coverage: Coverage, use: NodeUse, boxes: list[ContainerUse]) -> Numbers:
     """What rules about the machine compare."""
     cpus, memory = use.cpus or machine.cpus, use.memory_total_bytes or machine.memory_bytes
     moved = (
@@ -60,6 +60,7 @@ def machine_figures(machine: Machine, coverage: Coverage, use: NodeUse) -> Numbe
         "swap_rate": use.swap_rate,
         "major_faults_per_second": use.major_faults_per_second,
         "oom_kills": use.oom_kills,
+        "container_oom_kills": sum(box.oom_kills or 0 for box in boxes),
         "io_rate_mean": moved,
         "gpus": machine.gpus,
         **spread("gpu_util", use.gpu_util),
@@ -156,19 +157,25 @@ def gpu_figures(gpu: GpuUse, coverage: Coverage) -> Numbers:
 
 
 def machine_advice(
-    book: RuleBook, machine: Machine, coverage: Coverage, use: NodeUse, gpus: list[GpuUse]
+    book: RuleBook,
+    machine: Machine,
+    coverage: Coverage,
+    use: NodeUse,
+    gpus: list[GpuUse],
+    boxes: list[ContainerUse],
 ) -> Advice:
     """The machine's use against what was there."""
-    figures = machine_figures(machine, coverage, use)
+    figures = machine_figures(machine, coverage, use, boxes)
     name = plain(machine.hostname or machine.archive[:8])
     verdicts = judge(book, "machine", machine.archive, name, figures)
     known = enough(book.thin, figures)
-    busy = sum(1 for gpu in gpus if _was_used(gpu))
+    cards = sum(1 for gpu in gpus if _was_used(gpu)) if gpus else None
+    cpus = use.cpus or machine.cpus
     return Advice(
         about="machine",
         subject=machine.archive,
         name=name,
-        cpus=use.cpus or machine.cpus,
+        cpus=cpus,
         cores=use.cores,
         memory_total_bytes=use.memory_total_bytes or machine.memory_bytes,
         memory_bytes=use.memory_bytes,
@@ -181,15 +188,20 @@ def machine_advice(
         received_rate=use.received_rate,
         sent_rate=use.sent_rate,
         enough_data=known,
-        size_p95=fitting(book.sizes, use.cores.p95, use.memory_bytes.p95, busy if gpus else None)
+        size_p95=fitting(book.sizes, _held(use.cores.p95, cpus), use.memory_bytes.p95, cards)
         if known
         else None,
-        size_peak=fitting(book.sizes, use.cores.peak, use.memory_bytes.peak, busy if gpus else None)
+        size_peak=fitting(book.sizes, _held(use.cores.peak, cpus), use.memory_bytes.peak, cards)
         if known
         else None,
         **_gain(verdicts, known),
         verdicts=verdicts,
     )
+
+
+def _held(cores: float | None, cpus: int | None) -> float | None:
+    """No more cores were busy than there were, whatever ticks and clocks say of a short interval."""
+    return cores if cores is None or cpus is None else min(cores, float(cpus))
 
 
 def _was_used(gpu: GpuUse) -> bool:
@@ -217,8 +229,12 @@ def job_advice(book: RuleBook, job: JobUse, figures: Numbers, use: NodeUse) -> A
         disk_read_rate=job.read_rate,
         disk_write_rate=job.write_rate,
         enough_data=known,
-        size_p95=fitting(book.sizes, job.cores.p95, job.memory_bytes.p95, busy) if known else None,
-        size_peak=fitting(book.sizes, job.cores.peak, job.memory_bytes.peak, busy) if known else None,
+        size_p95=fitting(book.sizes, _held(job.cores.p95, use.cpus), job.memory_bytes.p95, busy)
+        if known
+        else None,
+        size_peak=fitting(book.sizes, _held(job.cores.peak, use.cpus), job.memory_bytes.peak, busy)
+        if known
+        else None,
         **_gain(verdicts, known),
         verdicts=verdicts,
     )

@@ -47,6 +47,7 @@ WRITERS: dict[str, Writer] = {
     "swap_rate": units.count,
     "major_faults_per_second": units.count,
     "oom_kills": units.count,
+    "container_oom_kills": units.count,
     "io_rate_mean": units.rate,
     "io_share": units.share,
     "throttled_share": units.share,

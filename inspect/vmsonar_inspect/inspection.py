@@ -260,7 +260,8 @@ class Inspection:
         machine = next(machine for machine in self.machines if machine.archive == archive)
         use, coverage = self.node_use[archive], self.coverage[archive]
         gpus = [gpu for gpu in self._bare_gpus if gpu.archive == archive]
-        about = advise.machine_advice(self.settings.rules, machine, coverage, use, gpus)
+        boxes = [box for (owner, _), (box, _) in self._containers.items() if owner == archive]
+        about = advise.machine_advice(self.settings.rules, machine, coverage, use, gpus, boxes)
         about.verdicts += self._part_verdicts(archive, gpus)
         return about
 
@@ -274,12 +275,16 @@ class Inspection:
         use = self.node_use[archive]
         jobs = []
         for key, job in self._all_jobs.items():
-            if key[0] == archive and (all_jobs or self._is_wanted(job)):
+            # Group 0 is many unknown groups beyond a PID namespace: nothing can be said about it as one.
+            if key[0] == archive and (all_jobs or (job.pgid != 0 and self._is_wanted(job))):
                 context = self.contexts.get(key, JobContext())
                 figures = advise.job_figures(job, context, machine, use, self._oom_kills(job))
                 jobs.append(advise.job_advice(self.settings.rules, job, figures, use))
         used = {job.series_id: job.cpu_seconds or 0.0 for job in self._all_jobs.values()}
-        return [self.machine_advice(archive), *sorted(jobs, key=lambda advice: -used[advice.subject])]
+        return [
+            self.machine_advice(archive),
+            *sorted(jobs, key=lambda each: (-used[each.subject], each.subject)),
+        ]
 
     def _oom_kills(self, job: JobUse) -> int:
         """Kills for lack of memory that this job did not survive."""
@@ -301,7 +306,8 @@ class Inspection:
     def _part_verdicts(self, archive: str, gpus: list[GpuUse]) -> list[Verdict]:
         book, found = self.settings.rules, []
         cpus = self.node_use[archive].cpus
-        for (owner, container_id), (box, limit_share) in self._containers.items():
+        boxes = sorted(self._containers.items(), key=lambda each: (-(each[1][0].cpu_seconds or 0.0), each[0]))
+        for (owner, container_id), (box, limit_share) in boxes:
             if owner == archive and self.settings.user in (None, box.user):
                 name = f"container {plain(box.name or container_id[:12])}"
                 figures = advise.container_figures(box, limit_share, cpus)

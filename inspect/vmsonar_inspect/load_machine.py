@@ -6,7 +6,8 @@ from vmsonar_inspect.asking import Asker, Record, number, use_columns, use_of, w
 from vmsonar_inspect.model import Coverage, Machine, NodeUse
 
 _USES = {
-    "cores": "cpu_busy_cores",
+    # Ticks and clocks of a short interval can show more than there is.
+    "cores": "CASE WHEN cpu_busy_cores > cpus THEN cpus ELSE cpu_busy_cores END",
     "memory": "memory_used",
     "swap": "swap_used",
     "disk_read": "disk_read_bytes_per_second",
@@ -23,7 +24,10 @@ _MEANS = {
     "swapping": "pages_swapped_in_per_second + pages_swapped_out_per_second",
     "faults": "major_faults_per_second",
 }
-_SUMS = ("cores", "disk_read", "disk_write", "received", "sent")
+_SUMS = {
+    **{name: _USES[name] for name in ("disk_read", "disk_write", "received", "sent")},
+    "cores": "cpu_busy_cores",
+}
 
 
 def load_machines(asker: Asker, sources: dict[str, str], hosts: dict[str, str | None]) -> list[Machine]:
@@ -91,7 +95,7 @@ def load_node_use(asker: Asker) -> dict[str, NodeUse]:
     columns = [use_columns(column, name) for name, column in _USES.items()]
     columns.append(use_columns("tasks_runnable", "runnable"))
     columns += [f"{weighted_mean(column)} AS {name}" for name, column in _MEANS.items()]
-    columns += [f"SUM({_USES[name]} * interval_seconds) AS {name}_sum" for name in _SUMS]
+    columns += [f"SUM({column} * interval_seconds) AS {name}_sum" for name, column in _SUMS.items()]
     rows = asker.rows(
         f"SELECT archive, MAX(cpus) AS cpus, MAX(memory_total) AS memory_total, SUM(oom_kills) AS oom_kills, "  # noqa: S608
         f"{', '.join(columns)} FROM node_steps GROUP BY archive"

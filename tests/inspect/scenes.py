@@ -113,7 +113,7 @@ SCENES: dict[str, tuple[Callable[[], Machine], set[str]]] = {
     "crowded": (crowded, {"more_threads_than_cores", "cores_saturated"}),
     "memory_hog": (memory_hog, {"job_thrashing", "thrashing", "memory_nearly_full"}),
     "idle_gpu": (idle_gpu, {"gpu_reserved_idle"}),
-    "out_of_memory": (out_of_memory, {"container_out_of_memory", "job_out_of_memory", "out_of_memory"}),
+    "out_of_memory": (out_of_memory, {"container_out_of_memory", "job_out_of_memory"}),
     "churn": (churn, {"churn", "fork_churn"}),
     "short_lived": (short_lived, {"short_lived", "fork_churn"}),
     "io_bound": (io_bound, {"io_bound", "disk_saturated", "cores_far_from_used"}),

@@ -9,6 +9,7 @@ from vmsonar_inspect.inspection import Settings
 from vmsonar_inspect.model_advice import Advice, Size, Verdict
 from vmsonar_inspect.opening import opened
 from vmsonar_inspect.rules import load_rules, parse_condition
+from vmsonar_inspect.verdicts import judge
 
 from tests.inspect.scenes import SCENES, SECONDS, healthy, hogging, serial
 from tests.inspect.synth import GIB, Load, Machine, gpu_id
@@ -150,3 +151,11 @@ def test_one_and_many_are_told_apart() -> None:
     assert filled_in("killed {oom_kills|time}", {"oom_kills": 1}) == "killed 1 time"
     assert filled_in("killed {oom_kills|time}", {"oom_kills": 2}) == "killed 2 times"
     assert filled_in("{oom_kills} <b> {no such}", {"oom_kills": 2}) == "2 <b> {no such}"
+
+
+@pytest.mark.parametrize(
+    ("in_containers", "expected"), [(0, ["out_of_memory"]), (1, ["out_of_memory"]), (2, [])]
+)
+def test_only_kills_outside_of_containers_are_the_machines(in_containers: int, expected: list[str]) -> None:
+    figures = {"oom_kills": 2.0, "container_oom_kills": float(in_containers)}
+    assert [verdict.rule for verdict in judge(load_rules(), "machine", "a", "vm", figures)] == expected

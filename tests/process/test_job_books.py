@@ -4,6 +4,7 @@ import os
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from vmsonar_archive.identity import NodeIdentity
 from vmsonar_archive.writer import ArchiveWriter
@@ -175,3 +176,18 @@ def test_without_jobs_there_are_only_processes() -> None:
         assert not sample.job
         assert not sample.job_info
         assert os.getpid() in {row.pid for row in sample.process}
+
+
+def test_a_job_is_called_by_what_its_leader_became() -> None:
+    script = "import os, sys; sys.stdin.readline(); os.execvp('sleep', ['sleep', '60'])"
+    with work.spawn(script) as process, recording() as recorder:
+        recorder.sample()
+        assert process.stdin is not None
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        recorder.until(lambda: len(recorder.job_infos(process.pid)) > 1, interval=0.1)
+        first, then = recorder.job_infos(process.pid)
+        process.kill()
+    assert (first.program, then.program) == (first.program, "sleep")
+    assert first.program != "sleep"
+    assert then == msgspec.structs.replace(first, program="sleep", command="sleep")

@@ -4,11 +4,12 @@ import os
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+import msgspec
 from vmsonar_archive.ids import SeriesIds
-from vmsonar_archive.records import Capability
+from vmsonar_archive.records import Capability, JobInfoRow
 
 from vmsonar.collectors.base import Collector, ProcessFacts, Rows, Tick
-from vmsonar.collectors.job import encode_job_info
+from vmsonar.collectors.job import Job, encode_job_info
 from vmsonar.collectors.job_accounting import Accounting
 from vmsonar.collectors.job_pss import PssReader
 from vmsonar.collectors.job_restore import Last, read_last, restore_jobs, take_over
@@ -163,7 +164,8 @@ class ProcessCollector(Collector):
         identity = self._identities.read(process)
         if identity is None or identity == process.identity:
             return
-        if process.identity is not None and process.io_fd == DENIED:
+        is_known = process.identity is not None
+        if is_known and process.io_fd == DENIED:
             process.io_fd = NOT_OPEN  # it may be ours now
         self._keep_facts(process, identity.user_id, identity.membership.container_id)
         process.identity = identity
@@ -172,6 +174,17 @@ class ProcessCollector(Collector):
         process.info = encode_info(process, identity, series_id)
         if process.kept:
             self._new_infos.append(process.info)
+        if is_known and process.job is not None and process.pid == process.job.pgid:
+            self._describe_again(process.job, process)
+
+    def _describe_again(self, job: Job, leader: Process) -> None:
+        """A job is what its leader has become: a container's first program, not what started it."""
+        before = msgspec.json.decode(job.info, type=JobInfoRow) if job.info else None
+        if before is None or before.started is None:
+            return
+        job.info = encode_job_info(job, leader, before.started, before.first_seen)
+        if job.is_shown:
+            self._new_job_infos.append(job.info)
 
     def _keep_facts(self, process: Process, uid: int | None, container_id: str | None) -> None:
         facts = self._facts.get(process.pid)

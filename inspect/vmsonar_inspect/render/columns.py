@@ -52,6 +52,8 @@ def energy(value: Energy) -> str:
 
 
 def _io(read: float | None, write: float | None) -> str:
+    if read is None and write is None:
+        return units.UNKNOWN
     return f"{units.size(read)} / {units.size(write)}"
 
 
@@ -60,7 +62,7 @@ def job_columns(zone: tzinfo, many: bool) -> list[Column]:
     host = [Column("machine", lambda job: plain(job.hostname), 1, right=False, widest=24)] if many else []
     return [
         *host,
-        Column("job", lambda job: plain(job.job), 0, right=False, widest=16),
+        Column("job", lambda job: plain(job.job) if is_a_job(job) else "no group", 0, right=False, widest=16),
         Column("user", lambda job: plain(job.user), 2, right=False, widest=16),
         Column("program", lambda job: plain(job.program), 3, right=False, widest=20),
         Column("started", lambda job: short_clock(zone)(_started(job)), 10, right=False),
@@ -79,6 +81,11 @@ def job_columns(zone: tzinfo, many: bool) -> list[Column]:
         Column("state", lambda job: "ended" if job.ended else "running", 18, right=False),
         Column("command", lambda job: plain(job.command), 8, right=False, least=12),
     ]  # fmt: skip
+
+
+def is_a_job(job: JobUse) -> bool:
+    """Group 0 is what the kernel shows of groups beyond a PID namespace: whatever they are, they are not one job."""
+    return job.pgid != 0
 
 
 def _started(job: JobUse) -> datetime | None:

@@ -7,26 +7,42 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from vmsonar_inspect.render.columns import Column
+from vmsonar_inspect.units import UNKNOWN
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 _GAP = 2
+#: What the marks in cells mean.
+_MARKS = {"≥": "≥ at least", "~": "~ estimated", "no group": "no group: of groups beyond this PID namespace"}
 
 
 class Grid:
     """Rows under their titles; what does not fit is left out by rank."""
 
-    def __init__(self, columns: Sequence[Column], rows: Sequence[Any], indent: int = 0) -> None:
+    def __init__(
+        self, columns: Sequence[Column], rows: Sequence[Any], indent: int = 0, legend: bool = False
+    ) -> None:
         self.columns = list(columns)
         self.cells = [[column.write(row) for column in columns] for row in rows]
         self.indent = indent
+        self.legend = legend
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         places = self._fitting(options.max_width - self.indent)
         yield self._line([self.columns[place].title for place, _ in places], places, "bold")
         for cells in self.cells:
             yield self._line([cells[place] for place, _ in places], places, "")
+        if words := self._marks([place for place, _ in places]):
+            yield Text(f"\n{words}", style="dim")
+
+    def _marks(self, places: list[int]) -> str:
+        """The marks that are to be seen, explained."""
+        shown = [cells[place] for cells in self.cells for place in places] if self.legend else []
+        words = [words for mark, words in _MARKS.items() if any(cell.startswith(mark) for cell in shown)]
+        if UNKNOWN in shown:
+            words.append(f"{UNKNOWN} unknown")
+        return "; ".join(words)
 
     def _fitting(self, width: int) -> list[tuple[int, int]]:
         """The columns that are shown, each with its width."""

@@ -46,7 +46,7 @@ def list_view(view: str, rows: Sequence[Any], zone: tzinfo, many: bool) -> "Rend
         return Text(_NOTHING[view])
     if view == "advice":
         return advice_view(rows)
-    return Grid(columns_of(view, zone, many), rows)
+    return Grid(columns_of(view, zone, many), rows, legend=True)
 
 
 def columns_of(view: str, zone: tzinfo, many: bool) -> list[Column]:

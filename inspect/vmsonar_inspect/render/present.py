@@ -12,14 +12,14 @@ from vmsonar_inspect.inspection import Inspection
 from vmsonar_inspect.render.columns import gap_columns
 from vmsonar_inspect.render.grid import Grid
 from vmsonar_inspect.render.lists import fleet_view, list_view
+from vmsonar_inspect.render.screen import Screen
 from vmsonar_inspect.render.story import story_view
-from vmsonar_inspect.render.summary import Overview, header, summary
+from vmsonar_inspect.render.summary import Overview, header
 from vmsonar_inspect.stories import find_jobs, tell
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_TOP = 5
 _SPARKS = 160
 
 
@@ -66,7 +66,7 @@ def _summary(inspection: Inspection, zone: tzinfo, top: int | None) -> "Renderab
         advice=found.advice,
         energy=found.energy,
     )
-    return summary(overview, zone, top or _TOP)
+    return Screen(overview, zone, top)
 
 
 def _fleet(inspection: Inspection, zone: tzinfo, top: int | None) -> "RenderableType":

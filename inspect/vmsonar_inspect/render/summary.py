@@ -1,4 +1,4 @@
-"""The first screen: the machine, the time, how busy it was, who used it, what went wrong, and the advice."""
+"""The head of the first screen: the machine, the time, and how busy it was."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,17 +22,11 @@ from vmsonar_inspect.model import (
     Use,
 )
 from vmsonar_inspect.model_advice import Advice
-from vmsonar_inspect.render.columns import container_columns, event_columns, gap_columns, job_columns
-from vmsonar_inspect.render.grid import Grid
-from vmsonar_inspect.render.verdicts import size_sentence, verdict_lines
 from vmsonar_inspect.spark import sparkline
 from vmsonar_inspect.text import plain
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-
-_VERDICTS = 5
-_LINES = 3
 
 
 @dataclass(frozen=True)
@@ -51,34 +45,16 @@ class Overview:
     energy: EnergyUse
 
 
-def summary(overview: Overview, zone: tzinfo, top: int) -> "RenderableType":
-    """The first screen."""
-    parts: list[RenderableType] = [header(overview.machine, overview.coverage, zone)]
-    if overview.coverage.samples:
-        parts += [Text(), Busy(overview)]
-    if overview.jobs:
-        parts += [
-            _title("Top jobs", len(overview.jobs), top, "jobs"),
-            Grid(job_columns(zone, False), overview.jobs[:top]),
-        ]
-    if overview.containers:
-        title = _title("Top containers", len(overview.containers), top, "containers")
-        parts += [title, Grid(container_columns(zone, False), overview.containers[:top])]
-    parts += _wrong(overview, zone)
-    parts += _advice(overview)
-    return Group(*parts)
-
-
 def header(machine: Machine, coverage: Coverage, zone: tzinfo) -> "RenderableType":
     """What the machine is and what was covered."""
-    first = Text(plain(machine.hostname or machine.archive), style="bold")
+    first = Text(plain(machine.hostname or machine.archive), style="bold", no_wrap=True, overflow="ellipsis")
     for part in _hardware(machine):
         first.append(f"  {part}", style="")
     lines = [first]
     if system := " · ".join(
         plain(part) for part in (machine.os_name, machine.kernel_release, machine.cpu_model) if part
     ):
-        lines.append(Text(system, style="dim"))
+        lines.append(Text(system, style="dim", no_wrap=True, overflow="ellipsis"))
     lines.append(Text(covered(coverage, zone)))
     return Group(*lines)
 
@@ -111,7 +87,8 @@ def _completeness(coverage: Coverage) -> str:
     if lost <= 0.5 * (coverage.interval_seconds or 1):
         return "complete"
     holes = f"{coverage.holes} gap" + ("" if coverage.holes == 1 else "s")
-    return f"{share * 100:.1f} % covered, {units.duration(lost)} missing in {holes}"
+    # Hardly anything missing is still not all of it.
+    return f"{min(share * 100, 99.9):.1f} % seen ({holes}, {units.duration(lost)})"
 
 
 class Busy:
@@ -182,43 +159,12 @@ def _row(name: str, use: Use, write: "units.Writer", whole: str) -> tuple[str, s
     return name, write(use.median), write(use.p95), write(use.peak), whole
 
 
-def _title(text: str, found: int, top: int, view: str) -> "RenderableType":
-    more = f" ({top} of {found}; all: {view})" if found > top else ""
-    return Text.assemble("\n", (text, "bold underline"), (more, "dim"))
-
-
-def _wrong(overview: Overview, zone: tzinfo) -> "list[RenderableType]":
-    parts: list[RenderableType] = []
-    if overview.wrong:
-        title = _title("What went wrong", len(overview.wrong), _LINES, "summary --json")
-        parts += [title, Grid(event_columns(zone), overview.wrong[:_LINES])]
-    if overview.gaps:
-        title = _title("What was not seen", len(overview.gaps), _LINES, "gaps")
-        parts += [title, Grid(gap_columns(zone), overview.gaps[:_LINES])]
-    return parts
-
-
-def _advice(overview: Overview) -> "list[RenderableType]":
-    if not overview.advice or not overview.coverage.samples:
-        return []
-    parts: list[RenderableType] = []
-    verdicts = [verdict for advice in overview.advice for verdict in advice.verdicts]
-    verdicts.sort(key=lambda verdict: verdict.severity != "problem")
-    parts.append(_title("Advice", len(verdicts), _VERDICTS, "advice"))
-    parts += [verdict_lines(verdict, brief=True) for verdict in verdicts[:_VERDICTS]]
-    parts.append(size_sentence(overview.advice[0], overview.machine))
-    parts.append(energy_sentence(overview.energy))
-    return parts
-
-
 def energy_sentence(energy: EnergyUse) -> Text:
     """Energy and emissions in one line."""
     if energy.joules is None:
         return Text()
-    mark = "about " if energy.source == "estimate" else ""
-    text = Text(
-        f"Energy: {mark}{units.energy(energy.joules)}, of which idle {units.energy(energy.idle_joules)}; "
-    )
-    text.append(f"{mark}{units.grams(energy.grams_co2e)} CO2e ")
-    factor = f"{energy.factor_country} {energy.factor_year}: {energy.factor_grams_per_kwh:.0f} g/kWh"
-    return text.append(f"({energy.source}; {factor}, PUE {energy.pue:g})", style="dim")
+    mark = "~" if energy.source == "estimate" else ""
+    used = f"{mark}{units.energy(energy.joules)}, of which {units.energy(energy.idle_joules)} idle"
+    text = Text(f"Energy: {used}; {mark}{units.grams(energy.grams_co2e)} CO2e ")
+    factor = " ".join(part for part in (energy.factor_country, energy.factor_year) if part)
+    return text.append(f"({energy.source}, {factor}, PUE {energy.pue:g})", style="dim")

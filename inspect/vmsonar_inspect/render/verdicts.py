@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from vmsonar_inspect.figures import written
-from vmsonar_inspect.model import Machine
 from vmsonar_inspect.model_advice import Advice, Severity, Size, Verdict
 
 if TYPE_CHECKING:
@@ -17,8 +16,8 @@ _MARKS = {Severity.PROBLEM: ("! ", "bold red"), Severity.ADVICE: ("• ", "yello
 def verdict_lines(verdict: Verdict, long: bool = False, brief: bool = False) -> "Hanging":
     """A verdict with its figures; the brief form leaves out what to do, the long form adds the conditions."""
     mark, style = _MARKS[verdict.severity]
-    text = Text.assemble((verdict.name, "bold"), f" {verdict.says}: ", (verdict.title, style))
-    text.append(f". {verdict.advice}" if verdict.advice and not brief else ".")
+    text = Text.assemble((verdict.name, "bold"), ": ", (verdict.title, style), f"; {verdict.says}.")
+    text.append(f" {verdict.advice}" if verdict.advice and not brief else "")
     text.append(f" [{verdict.rule}, {verdict.confidence} confidence]", style="dim")
     if long:
         figures = ", ".join(f"{name} {written(name, value)}" for name, value in verdict.figures.items())
@@ -52,26 +51,18 @@ def size_words(size: Size) -> str:
     return ", ".join(part for part in parts if part) + named
 
 
-def size_sentence(advice: Advice, machine: Machine | None = None) -> Text:
+def size_sentence(advice: Advice) -> Text:
     """What would have held it, and whether more would have helped."""
     if not advice.enough_data:
         return Text("Too little was recorded to advise a size.", style="dim")
-    text = Text("Size: ", style="bold")
+    text = Text.assemble(("Size: ", "bold"))
     if advice.size_p95 is not None and advice.size_p95 == advice.size_peak:
-        text.append(
-            f"{size_words(advice.size_p95)} would have held the 95th percentile and the peak", style=""
-        )
+        text.append(f"{size_words(advice.size_p95)} would have held the 95th percentile and the peak. ")
     elif advice.size_p95 is not None and advice.size_peak is not None:
-        text.append(f"{size_words(advice.size_p95)} would have held the 95th percentile, ", style="")
-        text.append(f"{size_words(advice.size_peak)} the peak", style="")
-    if machine is not None and machine.cpus and machine.memory_bytes:
-        text.append(
-            f" (there were {_count(machine.cpus, 'core')}, {machine.memory_bytes / 2**30:.0f} GiB)", style=""
-        )
-    text.append(
-        f". A larger machine would {'' if advice.larger_would_help else 'not '}have helped: ", style=""
-    )
-    return text.append(f"{advice.larger_why}.", style="")
+        text.append(f"{size_words(advice.size_p95)} would have held the 95th percentile, ")
+        text.append(f"{size_words(advice.size_peak)} the peak. ")
+    helped = "would have helped" if advice.larger_would_help else "would not have helped"
+    return text.append(f"A larger machine {helped}: {advice.larger_why}.")
 
 
 def _count(number: int, what: str) -> str:
