@@ -37,7 +37,7 @@ def summarize_again(
     numbers = {identity: number for number, identity in enumerate(stamps.identities())}
     starts = Starts(ticks_per_second)
     if table == "container" and "container_info" in files:
-        starts.learn(_Started(row) for row in pq.read_table(files["container_info"]).to_pylist())
+        starts.learn(pq.read_table(files["container_info"]))
     starts.place(stamps)
     days = SeriesDay(footer.archive, stamps.boots, ticks_per_second, [table])
     if table in files:
@@ -97,12 +97,6 @@ def _read(path: Path) -> "pa.Table":
     import pyarrow.parquet as pq
 
     return pq.read_table(path)
-
-
-class _Started:
-    def __init__(self, row: dict[str, Any]) -> None:
-        self.container_id = row["container_id"]
-        self.started = row["started"]
 
 
 def _stamps(path: Path, accepts: Callable[[Stamp], bool]) -> Stamps:

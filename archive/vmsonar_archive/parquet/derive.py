@@ -26,7 +26,7 @@ from vmsonar_archive.parquet.schema import (
     own_fields,
     schema_of,
 )
-from vmsonar_archive.parquet.series_day import SeriesDay
+from vmsonar_archive.parquet.series_day import SeriesDay, group_numbers
 from vmsonar_archive.parquet.stamps import Stamps
 from vmsonar_archive.parquet.starts import Starts
 from vmsonar_archive.parquet.tablefile import TableFile
@@ -35,9 +35,9 @@ from vmsonar_archive.records import KINDS, Stamp, SysInfo
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# What is held of undecoded rows, and of sorted chunks before they go to disk.
-_COLLECT_BYTES = 6 * 1024 * 1024
-_SORTED_BYTES = 8 * 1024 * 1024
+# What is held of one table's undecoded rows, and of all tables' columns before some of them go to disk.
+_COLLECT_BYTES = 2 * 1024 * 1024
+_HELD_BYTES = 16 * 1024 * 1024
 
 
 #: The summary that an archive keeps: of every table that has one.
@@ -72,18 +72,15 @@ class Derivation:
         self._durable = durable
         self.tables = [table for table in TABLES if table in tables]
         infos = [info for table, info in _NAMED_BY.items() if table in self.tables]
-        # Info rows come first: the others are named by them.
-        kinds = [kind for kind in KINDS if kind in self.tables or kind in infos]
-        self._kinds = sorted(kinds, key=lambda kind: kind in JOINED)
+        self._kinds = [kind for kind in KINDS if kind in self.tables or kind in infos]
         self._decode = _line_decoder(self._kinds)
         self._stamps = Stamps(accepts)
         self._infos: list[SysInfo] = []
         self._info_stamps = Stamps(accepts)
         self._boot: str | None = None
-        self._series: dict[tuple[str, int, int, int], int] = {}
-        self._names: dict[str, int] = {}
+        self._series: dict[tuple[Any, ...], str] = {}
         self._starts = Starts(ticks_per_second)
-        self._collectors = {kind: Collector(kind, self._series_code) for kind in self._kinds}
+        self._collectors = {kind: Collector(kind) for kind in self._kinds}
         self._runs = {kind: Runs(folder) for kind in self._kinds}
         self.result = Derived()
 
@@ -96,21 +93,19 @@ class Derivation:
                 self.result.bad += 1
                 continue
             if sample.boot != self._boot:
-                self._flush()
+                self._flush_all()
                 self._boot = sample.boot
             number = self._stamps.add(sample)
             if number is not None:
                 self._take(number, sample)
 
     def _take(self, number: int, sample: Any) -> None:
-        held = 0
         for kind, collector in self._collectors.items():
             rows = getattr(sample, kind)
             if rows:
                 collector.add(number, rows)
-            held += collector.bytes
-        if held > _COLLECT_BYTES:
-            self._flush()
+                if collector.bytes > _COLLECT_BYTES:
+                    self._flush(kind)
 
     def add_sysinfos(self, lines: Iterable[bytes]) -> None:
         """Takes in the lines of sysinfo segments."""
@@ -123,36 +118,34 @@ class Derivation:
             if self._info_stamps.add(info) is not None:
                 self._infos.append(info)
 
-    def _flush(self) -> None:
+    def _flush_all(self) -> None:
+        for kind in self._kinds:
+            self._flush(kind)
+
+    def _flush(self, kind: str) -> None:
         if self._boot is None:
             return
         boot = self._stamps.boot_code(self._boot)
-        for kind in self._kinds:
-            chunk, rows = self._collectors[kind].flush(boot)
-            if chunk is None:
-                continue
-            self._learn(kind, rows, boot)
-            self._runs[kind].add(chunk)
-        if sum(runs.in_memory for runs in self._runs.values()) > _SORTED_BYTES:
-            for runs in self._runs.values():
-                runs.spill()
+        chunk = self._collectors[kind].flush(boot)
+        if chunk is None:
+            return
+        self._learn(kind, chunk.distinct, boot)
+        self._runs[kind].add(chunk)
+        if sum(runs.in_memory for runs in self._runs.values()) > _HELD_BYTES:
+            max(self._runs.values(), key=lambda runs: runs.in_memory).spill()
 
-    def _learn(self, kind: str, rows: Sequence[Any], boot: int) -> None:
+    def _learn(self, kind: str, rows: "pa.Table", boot: int) -> None:
         if kind == "container_info":
             self._starts.learn(rows)
-        for table, (info, number, start) in JOINED.items():
+        for table, (info, *names) in JOINED.items():
             if info == kind:
-                for row in rows:
-                    code = self._names.setdefault(row.series_id, len(self._names))
-                    self._series[table, boot, getattr(row, number), getattr(row, start)] = code
-
-    def _series_code(self, table: str, number: int, start: int) -> int | None:
-        assert self._boot is not None
-        return self._series.get((table, self._stamps.boot_code(self._boot), number, start))
+                columns = [rows[name].to_pylist() for name in (*names, "series_id")]
+                for number, start, series in zip(*columns, strict=True):
+                    self._series[table, boot, number, start] = series
 
     def finish(self, sources: list[Source], summaries: Mapping[str, Collection[str]] = ALL_IN_ONE) -> Derived:
         """Writes the files, and by name what the series of some tables come to."""
-        self._flush()
+        self._flush_all()
         self._sources = sources
         stamps = self._stamps.columns()
         self._starts.place(self._stamps)
@@ -216,33 +209,23 @@ class Derivation:
         self, table: str, file: TableFile, stamps: "dict[str, pa.Array]", days: Sequence[SeriesDay]
     ) -> None:
         pa = arrow()
-        names = pa.array(list(self._names), pa.string())
         self.result.rows[table] = 0
         for keys, part in self._runs[table].partitions():
             if not self._stamps.ordered:
                 part = _in_time(part, keys, stamps["boottime"])
             numbers = part["stamp"].combine_chunks()
             columns = {name: values.take(numbers) for name, values in stamps.items()}
-            if "series" in part.column_names:
-                columns["series_id"] = pa.DictionaryArray.from_arrays(part["series"].combine_chunks(), names)
-            firsts = _firsts(keys, numbers)
-            starts = self._starts.of(table, keys, firsts)
-            series = self._series_names(table, part, keys)
+            series = [self._series.get((table, *key)) for key, _ in keys]
+            starts = self._starts.of(table, keys, _firsts(keys, numbers))
             for day in days:
                 day.add(table, keys, part, columns, series, starts)
-            columns |= {name: part[name] for name in part.column_names if name not in ("stamp", "series")}
+            if table in JOINED:
+                named = pa.array(series, pa.string()).dictionary_encode()
+                columns["series_id"] = named.take(group_numbers([count for _, count in keys]))
+            columns |= {name: part[name] for name in part.column_names if name != "stamp"}
             file.write(self._assemble(table, columns))
             self.result.rows[table] += len(part)
             pa.default_memory_pool().release_unused()
-
-    def _series_names(
-        self, table: str, part: "pa.Table", keys: Sequence[tuple[Key, int]]
-    ) -> list[str | None]:
-        if "series" not in part.column_names:
-            return [None] * len(keys)
-        known = list(self._names)
-        codes = [self._series.get((table, *key)) for key, _ in keys]
-        return [None if code is None else known[code] for code in codes]
 
     def _assemble(self, table: str, columns: dict[str, Any]) -> "pa.Table":
         pa = arrow()

@@ -1,132 +1,170 @@
-"""Sorted chunks of one table, spilled to disk when they grow, and merged into partitions of whole series."""
+"""Chunks of one table, sorted and spilled to disk when they grow, and merged into partitions of whole series."""
 
-import tempfile
 from array import array
-from collections.abc import Iterator
-from itertools import accumulate, chain
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, count
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vmsonar_archive.parquet.chunks import Chunk, Key
 from vmsonar_archive.parquet.schema import arrow
+from vmsonar_archive.parquet.spill import SPILL_ROWS, Spill
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 PARTITION_ROWS = 36_000
-# A partition takes a few hundred rows of each run: larger batches would be read mostly in vain.
-_SPILL_ROWS = 256
 
 
 class Run:
-    """One sorted chunk, in memory or in a nameless file."""
+    """Rows that were taken one after the other, sorted by series; in memory, or from some batch of a spill on."""
 
-    def __init__(self, chunk: Chunk) -> None:
-        counts = [count for _, count in chunk.runs]
-        ends = list(accumulate(counts))
-        self.places: dict[Key, tuple[int, int]] = {
-            key: (end - count, count) for (key, count), end in zip(chunk.runs, ends, strict=True)
-        }
-        self._table: pa.Table | None = chunk.table
-        self._file: IO[bytes] | None = None
-        self._reader: Any = None
+    def __init__(self, keys: list[Key], counts: list[int], rows: "Sorted | Spill", batch: int = 0) -> None:
+        self._keys = keys
+        self.counts = counts
+        self._ends = [0, *accumulate(counts)]
+        self._rows = rows
+        self._batch = batch
 
-    @property
-    def in_memory(self) -> int:
-        return 0 if self._table is None else self._table.nbytes
+    def items(self) -> Iterator[tuple[Key, int]]:
+        """Every series with the number of its rows."""
+        return zip(self._keys, self.counts, strict=True)
 
-    def spill(self, folder: Path) -> None:
-        """Moves the rows to a file that has no name, so that nothing is left behind whatever happens."""
-        if self._table is None:
-            return
-        pa = arrow()
-        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed with the run
-        options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-        with pa.ipc.new_file(self._file, self._table.schema, options=options) as sink:
-            sink.write_table(self._table, max_chunksize=_SPILL_ROWS)
-        self._table = None
-        self._file.flush()
-        self._reader = pa.ipc.open_file(pa.OSFile(f"/proc/self/fd/{self._file.fileno()}", "r"))
+    def between(self, first: Key, last: Key) -> "pa.Table | None":
+        """The rows of all series from the first to the last."""
+        begin = self._ends[bisect_left(self._keys, first)]
+        end = self._ends[bisect_right(self._keys, last)]
+        if begin == end:
+            return None
+        return self._rows.rows(self._batch, begin, end)
 
-    def rows(self, start: int, end: int) -> "pa.Table":
-        """The rows from start to end."""
-        if self._table is not None:
-            return self._table.slice(start, end - start)
-        first, last = start // _SPILL_ROWS, (end - 1) // _SPILL_ROWS
-        batches = [self._reader.get_batch(number) for number in range(first, last + 1)]
-        table = arrow().Table.from_batches(batches)
-        return table.slice(start - first * _SPILL_ROWS, end - start)
 
-    def close(self) -> None:
-        self._table = None
-        if self._file is not None:
-            self._file.close()
+class Sorted:
+    """Distinct rows, and the order in which they stand in the end."""
+
+    def __init__(self, distinct: "pa.Table", places: "pa.Array", stamps: "pa.Array") -> None:
+        self._distinct = distinct
+        self._places = places
+        self._stamps = stamps
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def rows(self, _: int, begin: int, end: int) -> "pa.Table":
+        """The rows from begin to end."""
+        rows = self._distinct.take(self._places.slice(begin, end - begin))
+        return rows.append_column("stamp", self._stamps.slice(begin, end - begin))
 
 
 class Runs:
-    """All chunks of one table."""
+    """All rows of one table."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._chunks: list[Chunk] = []
         self._runs: list[Run] = []
+        self._spill: Spill | None = None
+        #: Numbers the series in the order in which they come.
+        self._codes: defaultdict[Key, int] = defaultdict(count().__next__)
+        self.in_memory = 0
 
     def __bool__(self) -> bool:
-        return bool(self._runs)
+        return bool(self._runs or self._chunks)
 
     def add(self, chunk: Chunk) -> None:
-        self._runs.append(Run(chunk))
-
-    @property
-    def in_memory(self) -> int:
-        return sum(run.in_memory for run in self._runs)
+        codes = array("i", map(self._codes.__getitem__, chunk.keys))
+        table = chunk.distinct.append_column("series", _wrap(codes))
+        self._chunks.append(Chunk(table, [], chunk.places, chunk.stamps))
+        self.in_memory += table.nbytes + 8 * len(chunk.places)
 
     def spill(self) -> None:
-        for run in self._runs:
-            run.spill(self._folder)
+        """Moves what is in memory to disk."""
+        if not self._chunks:
+            return
+        keys, counts, rows = self._sorted()
+        self._spill = self._spill or Spill(self._folder)
+        batch = self._spill.batches
+        for begin in range(0, len(rows), SPILL_ROWS):
+            self._spill.write(rows.rows(0, begin, min(begin + SPILL_ROWS, len(rows))))
+        self._runs.append(Run(keys, counts, self._spill, batch))
+
+    def _sorted(self) -> tuple[list[Key], list[int], Sorted]:
+        """Everything that is in memory, by series and in the order in which it was taken."""
+        pa = arrow()
+        import pyarrow.compute as pc
+
+        distinct = pa.concat_tables([chunk.distinct for chunk in self._chunks]).combine_chunks()
+        places, stamps = _joined(self._chunks)
+        self._chunks, self.in_memory = [], 0
+        codes = distinct["series"].combine_chunks()
+        present = set(codes.unique().to_pylist())
+        keys = sorted(key for key, code in self._codes.items() if code in present)
+        ranks = self._ranks(keys).take(codes).take(places)
+        order = pc.array_sort_indices(ranks)
+        counts = ranks.take(order).value_counts().field("counts").to_pylist()
+        return keys, counts, Sorted(distinct, places.take(order), stamps.take(order))
+
+    def _ranks(self, keys: Sequence[Key]) -> "pa.Array":
+        """The place in a list of keys, by the number of the series."""
+        ranks = array("i", bytes(4 * len(self._codes)))
+        for rank, key in enumerate(keys):
+            ranks[self._codes[key]] = rank
+        return _wrap(ranks)
 
     def partitions(self) -> Iterator[tuple[list[tuple[Key, int]], "pa.Table"]]:
         """Whole series, in order, in tables of moderate size, each with the number of rows per series."""
+        if self._chunks:
+            self._runs.append(Run(*self._sorted()))
         totals: dict[Key, int] = {}
         for run in self._runs:
-            for key, (_, count) in run.places.items():
-                totals[key] = totals.get(key, 0) + count
+            for key, rows in run.items():
+                totals[key] = totals.get(key, 0) + rows
+        keys = sorted(totals)
+        ranks = self._ranks(keys)
         group: list[Key] = []
         size = 0
-        for key in sorted(totals):
+        for key in keys:
             if group and size + totals[key] > PARTITION_ROWS:
-                yield [(one, totals[one]) for one in group], self._merge(group)
+                yield [(one, totals[one]) for one in group], self._merge(group, ranks)
                 group, size = [], 0
             group.append(key)
             size += totals[key]
         if group:
-            yield [(one, totals[one]) for one in group], self._merge(group)
+            yield [(one, totals[one]) for one in group], self._merge(group, ranks)
 
-    def _merge(self, group: list[Key]) -> "pa.Table":
+    def _merge(self, group: list[Key], ranks: "pa.Array") -> "pa.Table":
         """The rows of some neighbouring series, series by series, each in the order of the runs."""
-        pa = arrow()
-        blocks: list[Any] = []
-        pieces: dict[Key, list[range]] = {key: [] for key in group}
-        size = 0
-        for run in self._runs:
-            present = [key for key in group if key in run.places]
-            if not present:
-                continue
-            first = run.places[present[0]][0]
-            last, count = run.places[present[-1]]
-            blocks.append(run.rows(first, last + count))
-            for key in present:
-                start, count = run.places[key]
-                pieces[key].append(range(size + start - first, size + start - first + count))
-            size += len(blocks[-1])
-        together = pa.concat_tables(blocks).combine_chunks()
-        if len(blocks) == 1:
-            return together
-        blocks.clear()
-        order = array("q")
-        for piece in chain.from_iterable(pieces.values()):
-            order.extend(piece)
-        return together.take(pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(order)]))
+        import pyarrow.compute as pc
+
+        found = [run.between(group[0], group[-1]) for run in self._runs]
+        together = arrow().concat_tables([rows for rows in found if rows is not None]).combine_chunks()
+        if len(self._runs) == 1:
+            return together.drop_columns("series")
+        order = pc.array_sort_indices(ranks.take(together["series"].combine_chunks()))
+        return together.drop_columns("series").take(order)
 
     def close(self) -> None:
-        for run in self._runs:
-            run.close()
+        self._chunks, self._runs = [], []
+        if self._spill is not None:
+            self._spill.close()
+
+
+def _joined(chunks: Sequence[Chunk]) -> "tuple[pa.Array, pa.Array]":
+    """Which distinct row of them all, and which stamp, for every row of some chunks."""
+    pa = arrow()
+    import pyarrow.compute as pc
+
+    begins = accumulate((len(chunk.distinct) for chunk in chunks), initial=0)
+    places = [
+        pc.add(_wrap(chunk.places), pa.scalar(begin, pa.int32()))
+        for begin, chunk in zip(begins, chunks, strict=False)
+    ]
+    return pa.concat_arrays(places), pa.concat_arrays([_wrap(chunk.stamps) for chunk in chunks])
+
+
+def _wrap(values: "array[int]") -> "pa.Array":
+    """The same numbers for Arrow, without a copy."""
+    pa = arrow()
+    return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(values)])

@@ -86,7 +86,7 @@ class SeriesDay:
         pa = arrow()
         import pyarrow.compute as pc
 
-        group = _numbers([count for _, count in keys])
+        group = group_numbers([count for _, count in keys])
         series = Series(table, group, stamped["boottime"], rows, self._ticks, starts)
         summary = summarize(series)
         if summary is None:
@@ -122,9 +122,9 @@ class SeriesDay:
         return arrow().concat_tables(self._parts) if self._parts else series_day_schema().empty_table()
 
 
-def _numbers(counts: Sequence[int]) -> "pa.Array":
+def group_numbers(counts: Sequence[int]) -> "pa.Array":
     """0 as often as the first count says, 1 as often as the second, and so on."""
     pa = arrow()
     return pa.concat_arrays(
-        [pa.repeat(pa.scalar(number, pa.int64()), count) for number, count in enumerate(counts)]
+        [pa.repeat(pa.scalar(number, pa.int32()), count) for number, count in enumerate(counts)]
     )

@@ -1,12 +1,15 @@
 """When a series began, if that was after the sample before the one that shows it first."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vmsonar_archive.parquet.chunks import Key
 from vmsonar_archive.parquet.stamps import Stamps
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # A tick is coarser than the boot clock: a start may seem to lie this much before it was.
 _COARSENESS = 20_000_000
@@ -21,11 +24,12 @@ class Starts:
         self._previous: list[int | None] = []
         self._stamps = Stamps()
 
-    def learn(self, rows: Iterable[Any]) -> None:
+    def learn(self, rows: "pa.Table") -> None:
         """Takes in rows of container_info."""
-        for row in rows:
-            if row.started is not None:
-                self._containers.setdefault(row.container_id, set()).add(row.started)
+        columns = (rows[name].to_pylist() for name in ("container_id", "started"))
+        for container, started in zip(*columns, strict=True):
+            if started is not None:
+                self._containers.setdefault(container, set()).add(started)
 
     def place(self, stamps: Stamps) -> None:
         """Tells which samples there are."""
