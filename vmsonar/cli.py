@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from vmsonar_archive.errors import Exit, VmsonarError
 
 from vmsonar import __version__
+from vmsonar.streams import prepare_streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,4 +191,5 @@ def _forget_stdout() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point of the script `vmsonar`."""
+    prepare_streams()
     sys.exit(run(arguments))

@@ -31,7 +31,7 @@ def pages() -> dict[str, bytes]:
 
 
 def _format_page() -> Iterator[str]:
-    yield _INTRODUCTION.read_text().replace("{FORMAT}", str(FORMAT))
+    yield _INTRODUCTION.read_text(encoding="utf-8").replace("{FORMAT}", str(FORMAT))
     yield "\n## Test vectors\n\n"
     yield from _vectors()
     yield "\n## The stamp of every record\n\n"

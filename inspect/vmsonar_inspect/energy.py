@@ -100,7 +100,12 @@ def load_factor(country: str | None, path: Path | None = None) -> Factor:
     if path is not None:
         return _time_varying(path)
     wanted = (country or "World").upper()
-    lines = resources.files("vmsonar_inspect").joinpath("data/factors.tsv").read_text().splitlines()
+    lines = (
+        resources.files("vmsonar_inspect")
+        .joinpath("data/factors.tsv")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
     rows = [row for row in csv.reader(lines, delimiter="\t") if not row[0].startswith("#")]
     for code, grams, year in rows:
         if code.upper() == wanted:
@@ -111,7 +116,7 @@ def load_factor(country: str | None, path: Path | None = None) -> Factor:
 
 def _time_varying(path: Path) -> Factor:
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read the emission factors {path}: {reason_of(error)}") from None
     steps = sorted(

@@ -76,11 +76,12 @@ def load_programs(path: Path | None = None) -> ProgramMap:
     rows: list[tuple[Pattern, Program]] = []
     if path is not None:
         try:
-            rows += _parse(path.read_text(), str(path))
+            rows += _parse(path.read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"cannot read the program map {path}: {reason_of(error)}") from None
     rows += _parse(
-        resources.files("vmsonar_inspect").joinpath("data/programs.tsv").read_text(), "programs.tsv"
+        resources.files("vmsonar_inspect").joinpath("data/programs.tsv").read_text(encoding="utf-8"),
+        "programs.tsv",
     )
     return ProgramMap(rows)
 

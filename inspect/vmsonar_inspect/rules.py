@@ -115,13 +115,14 @@ def parse_condition(line: str) -> Condition:
 def load_rules(override: Path | None = None) -> RuleBook:
     """The rules that count: ours, with the differences of a site laid over them."""
     content: Any = _parse(
-        resources.files("vmsonar_inspect").joinpath("data/rules.yaml").read_text(), "rules.yaml"
+        resources.files("vmsonar_inspect").joinpath("data/rules.yaml").read_text(encoding="utf-8"),
+        "rules.yaml",
     )
     where = "rules.yaml"
     if override is not None:
         where = str(override)
         try:
-            content = _laid_over(content, _parse(override.read_text(), where))
+            content = _laid_over(content, _parse(override.read_text(encoding="utf-8"), where))
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"cannot read the rules in {override}: {reason_of(error)}") from None
     try:

@@ -18,6 +18,7 @@ from vmsonar.commands.options import ArchiveOption, ConfigOption
 from vmsonar.commands.output import print_json, progress_bar
 from vmsonar.config_file import archive_in_question
 from vmsonar.quantities import parse_duration
+from vmsonar.streams import is_nowhere
 
 _MAX_KEY = 1024 * 1024
 
@@ -94,6 +95,8 @@ def _bundle(source: Path, output: str, options: Options, json: bool) -> Bundled:
     if output == "-":
         if json or sys.stdout.isatty():
             raise UsageError("-o - sends the bundle itself to standard output: redirect it, without --json")
+        if is_nowhere(sys.stdout):
+            raise VmsonarError("standard output is closed: redirect it, or name a file with -o")
         return bundle_to_descriptor(source, sys.stdout.fileno(), _progress, options)
     if "://" in output or output.startswith(("https:", "http:", "s3:", "@")):
         return bundle_to_url(source, to_url(read_url(output)), _progress, options)

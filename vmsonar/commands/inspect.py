@@ -1,6 +1,5 @@
 """`vmsonar inspect`: what happened on this VM, and what size should it have been."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
@@ -14,6 +13,7 @@ from vmsonar.commands.inspect_follow import follow as follow_view
 from vmsonar.commands.output import console, print_json
 from vmsonar.config_file import archive_in_question
 from vmsonar.quantities import parse_duration, show_size
+from vmsonar.streams import for_programs
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -194,10 +194,10 @@ def _print_csv(inspection: "Inspection", wish: Wish) -> None:
 
     if wish.job is not None:
         key, _ = find_jobs(inspection, wish.job)[0]
-        sys.stdout.write(to_csv(tell(inspection, key, STORY_STEPS).timeline, StoryMoment))
+        for_programs().write(to_csv(tell(inspection, key, STORY_STEPS).timeline, StoryMoment))
     else:
         rows = csv_rows(inspection, wish.view, wish.zone, wish.sort, wish.top)
-        sys.stdout.write(to_csv(rows, ROW_TYPES[wish.view]))
+        for_programs().write(to_csv(rows, ROW_TYPES[wish.view]))
 
 
 def _presented(inspection: "Inspection", wish: Wish) -> "RenderableType":

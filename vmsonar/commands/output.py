@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from vmsonar_archive.findings import Finding
 
+from vmsonar.streams import for_programs
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -19,7 +21,7 @@ _UNSEEN_WIDTH = 200
 
 def print_json(answer: Any) -> None:
     """One JSON document on standard output, indented, with a final newline."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n")
+    for_programs().write(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n")
 
 
 def console() -> "Console":

@@ -1,6 +1,5 @@
 """`vmsonar sql`: DuckDB over every kind as a table."""
 
-import sys
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -12,6 +11,7 @@ from vmsonar_archive.findings import Finding, Severity
 from vmsonar_inspect.frames import Frame
 
 from vmsonar.commands.output import print_table, tell_findings
+from vmsonar.streams import for_programs
 
 if TYPE_CHECKING:
     from vmsonar_inspect.tables import Tables
@@ -126,7 +126,7 @@ def _answer(result: Any, form: Format, output: Path | None) -> None:
     else:
         write = answers.answer_json if form is Format.json else answers.answer_csv
         if output is None:
-            write(result, sys.stdout)
+            write(result, for_programs())
             return
         with output.open("w", encoding="utf-8", newline="") as text:
             write(result, text)

@@ -104,7 +104,11 @@ def user_data(site: Site) -> str:
         "merge_how": _MERGE,
         "write_files": [
             {"path": "/etc/vmsonar/config.yaml", "permissions": "0644", "content": content},
-            {"path": _SETUP, "permissions": "0755", "content": shipped("setup.sh").read_text()},
+            {
+                "path": _SETUP,
+                "permissions": "0755",
+                "content": shipped("setup.sh").read_text(encoding="utf-8"),
+            },
         ],
         "runcmd": [_command(site)],
     }

@@ -27,7 +27,7 @@ class Trust:
 def read_trust(allowed_signers: Path, identity: str) -> Trust:
     """Reads an allowed-signers file for one identity."""
     try:
-        text = allowed_signers.read_text()
+        text = allowed_signers.read_text(encoding="utf-8")
     except OSError as error:
         raise VmsonarError(f"cannot read {allowed_signers}: {error.strerror}") from None
     signers = parse_allowed_signers(text, str(allowed_signers))
