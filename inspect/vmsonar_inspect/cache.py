@@ -3,7 +3,10 @@
 import hashlib
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
+
+from vmsonar_archive.errors import VmsonarError
 
 # Part of every key: what an older version derived is not what this one would.
 _VERSION = "2"
@@ -16,6 +19,31 @@ def default_cache() -> Path:
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "vmsonar" / "tables"
+
+
+def usual_cache() -> "Cache | None":
+    """The cache, or none where the user's own folder cannot be written; a folder that was chosen must do."""
+    root = default_cache()
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        if "VMSONAR_CACHE" in os.environ:
+            raise VmsonarError(f"cannot keep tables in VMSONAR_CACHE={root}: {error.strerror}") from None
+        return None
+    return Cache(root) if os.access(root, os.W_OK | os.X_OK) else None
+
+
+def keep(path: Path, folder: Path) -> bool:
+    """Moves a finished file into a folder, perhaps on another disk; False where that has no room for it."""
+    partial = folder / f"{path.name}.{os.getpid()}.partial"
+    try:
+        shutil.move(path, partial)
+        partial.rename(folder / path.name)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink()
+        return False
+    return True
 
 
 class Cache:

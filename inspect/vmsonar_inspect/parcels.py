@@ -17,6 +17,7 @@ from vmsonar_archive.parquet.stamps import Span
 from vmsonar_archive.reader import Segment, open_archive
 from vmsonar_archive.records import Stamp
 
+from vmsonar_inspect.cache import keep
 from vmsonar_inspect.origins import Origin
 
 #: Summaries by series, per table that they are made from.
@@ -198,11 +199,12 @@ class JsonUnit(Unit):
         result = derivation.finish(self._sources(), summaries)
         if result.bad:
             self._note([Finding.of(Code.BAD_RECORD, self.parts[0][1].path, f"{result.bad} rows or records")])
-        target = self.kept if self.kept is not None and not (damaged or result.bad) else self.scratch
-        for path in result.files.values():
-            path.rename(target / path.name)
-        for table in tables - result.files.keys():
-            (target / f"{table}.none").touch()
+        made = [*result.files.values(), *(work / f"{table}.none" for table in tables - result.files.keys())]
+        kept = None if damaged or result.bad else self.kept
+        for path in made:
+            path.touch()
+            if kept is None or not keep(path, kept):
+                path.rename(self.scratch / path.name)
         shutil.rmtree(work)
 
     def _read(self, derivation: Derivation) -> bool:

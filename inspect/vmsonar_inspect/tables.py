@@ -12,7 +12,7 @@ from vmsonar_archive.findings import Finding
 from vmsonar_archive.parquet.schema import SAMPLES, SERIES_DAY, TABLES, schema_of
 from vmsonar_archive.parquet.stamps import Span
 
-from vmsonar_inspect.cache import Cache, default_cache
+from vmsonar_inspect.cache import Cache, usual_cache
 from vmsonar_inspect.cuts import conditions
 from vmsonar_inspect.engine import connect, lock_down, need_engine, quoted
 from vmsonar_inspect.origins import find_origins
@@ -155,7 +155,7 @@ def open_tables(
     Tables that must be derived are kept in the user's cache folder, in another one, or (False) not at all.
     """
     need_engine("querying")
-    kept = Cache(default_cache()) if cache is True else Cache(cache) if cache else None
+    kept = usual_cache() if cache is True else Cache(cache) if cache else None
     window = Window(since, until)
     scratch = Path(tempfile.mkdtemp(prefix="vmsonar-"))
     try:

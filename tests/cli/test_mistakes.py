@@ -1,6 +1,7 @@
 """The natural mistakes: each is one line that says what to do, with the exit code that the docs give."""
 
 import os
+from pathlib import Path
 
 import pytest
 from vmsonar_archive.errors import VmsonarError, cannot_open
@@ -122,3 +123,24 @@ def test_uninstall_is_for_root(monkeypatch, capsys):
         3,
         "vmsonar: the units belong to root: run vmsonar uninstall as root\n",
     )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [("sql", "ARCHIVE", "SELECT 1 AS one", "-o"), ("sql", "ARCHIVE", "SELECT 1", "--format=parquet", "-o")],
+)
+def test_a_full_disk_is_named(archive, capsys, line):
+    told = refused(capsys, *(archive if word == "ARCHIVE" else word for word in line), "/dev/full")
+    assert told == (3, "vmsonar: cannot write /dev/full: No space left on device\n")
+
+
+def test_a_page_that_cannot_be_written(archive, tmp_path, capsys, monkeypatch):
+    def full(self, _content):
+        self.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    page = tmp_path / "page.html"
+    told = refused(capsys, "inspect", archive, "--html", page)
+    assert told == (3, f"vmsonar: cannot write {page}: No space left on device\n")
+    assert list(tmp_path.glob(".page*")) == []

@@ -15,7 +15,7 @@ from vmsonar_archive.bundle.send import bundle_to_url, read_url, to_url
 from vmsonar_archive.errors import Exit, UsageError, VmsonarError
 
 from vmsonar.commands.options import ArchiveOption, ConfigOption
-from vmsonar.commands.output import print_json, progress_bar
+from vmsonar.commands.output import print_json, progress_bar, writing_to
 from vmsonar.config_file import archive_in_question
 from vmsonar.quantities import parse_duration
 from vmsonar.streams import is_nowhere
@@ -100,7 +100,8 @@ def _bundle(source: Path, output: str, options: Options, json: bool) -> Bundled:
         return bundle_to_descriptor(source, sys.stdout.fileno(), _progress, options)
     if "://" in output or output.startswith(("https:", "http:", "s3:", "@")):
         return bundle_to_url(source, to_url(read_url(output)), _progress, options)
-    return bundle_to_file(source, Path(output), _progress, options)
+    with writing_to(output):
+        return bundle_to_file(source, Path(output), _progress, options)
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -9,7 +9,7 @@ import typer
 from vmsonar_archive.errors import Exit, UsageError
 from vmsonar_archive.findings import Finding, Severity
 
-from vmsonar.commands.output import print_json, tell_findings
+from vmsonar.commands.output import print_json, tell_findings, writing_to
 
 
 class Layout(StrEnum):
@@ -44,7 +44,7 @@ def command(
 
     Example: vmsonar export bundles/ --to parquet -o lake/
     """
-    with tempfile.TemporaryDirectory(prefix="vmsonar-") as scratch:
+    with writing_to(output), tempfile.TemporaryDirectory(prefix="vmsonar-") as scratch:
         if to is Layout.parquet:
             told, findings = _parquet(paths, output, Path(scratch))
         elif to is Layout.csv:

@@ -10,7 +10,7 @@ import typer
 from vmsonar_archive.errors import UsageError
 
 from vmsonar.commands.inspect_follow import follow as follow_view
-from vmsonar.commands.output import console, print_json
+from vmsonar.commands.output import console, print_json, writing_to
 from vmsonar.config_file import archive_in_question
 from vmsonar.quantities import parse_duration, show_size
 from vmsonar.streams import for_programs
@@ -222,6 +222,6 @@ def _write_page(inspection: "Inspection", path: Path, zone: tzinfo) -> None:
     from vmsonar_inspect.page.build import write_page
     from vmsonar_inspect.waiting import waiting
 
-    with waiting(f"writing {path}"):
+    with writing_to(path), waiting(f"writing {path}"):
         size = write_page(inspection, path, zone)
     print(f"wrote {path} ({show_size(size)})")

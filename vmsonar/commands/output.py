@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from vmsonar_archive.errors import VmsonarError
 from vmsonar_archive.findings import Finding
 
 from vmsonar.streams import for_programs
@@ -63,6 +64,19 @@ def plain_table(rows: Sequence[Sequence[str]]) -> list[str] | None:
     ):
         return None
     return ["  ".join(map(str.ljust, row, widths)) for row in rows]
+
+
+@contextmanager
+def writing_to(place: object) -> Iterator[None]:
+    """Names the place in an error of a disk that is full or fails under way, which names none itself."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.filename is not None and not str(error.filename).endswith((".partial", ".tmp")):
+            raise
+        raise VmsonarError(f"cannot write {place}: {error.strerror or error}") from None
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from vmsonar_archive.errors import Exit, UsageError
 from vmsonar_archive.findings import Finding, Severity
 from vmsonar_inspect.frames import Frame
 
-from vmsonar.commands.output import print_table, tell_findings
+from vmsonar.commands.output import print_table, tell_findings, writing_to
 from vmsonar.streams import for_programs
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _answer(result: Any, form: Format, output: Path | None) -> None:
     if form is Format.parquet:
         if output is None:
             raise UsageError("--format parquet writes a file: name it with -o")
-        with output.open("wb") as sink:
+        with writing_to(output), output.open("wb") as sink:
             answers.answer_parquet(result, sink)
     elif form is Format.table and output is None:
         rows = ([shown(value) for value in row] for row in answers.rows_of(result))
@@ -128,7 +128,7 @@ def _answer(result: Any, form: Format, output: Path | None) -> None:
         if output is None:
             write(result, for_programs())
             return
-        with output.open("w", encoding="utf-8", newline="") as text:
+        with writing_to(output), output.open("w", encoding="utf-8", newline="") as text:
             write(result, text)
 
 

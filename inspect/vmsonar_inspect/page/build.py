@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import os
+from contextlib import suppress
 from datetime import UTC, tzinfo
 from importlib import resources
 from pathlib import Path
@@ -39,8 +40,13 @@ def write_page(inspection: Inspection, path: Path, zone: tzinfo) -> int:
     many = len(inspection.sources) > 1
     content = (_fleet_page(inspection, zone) if many else _page(inspection, zone)).encode()
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(content)
-    os.replace(partial, path)
+    try:
+        partial.write_bytes(content)
+        os.replace(partial, path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()
+        raise
     return len(content)
 
 
