@@ -2,6 +2,7 @@
 
 import os
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -133,9 +134,8 @@ def test_the_archive_remembers_jobs_for_the_next_run(tmp_path: Path) -> None:
     writer = ArchiveWriter.open(tmp_path / "archive", node)
     for _ in range(3):
         boottime = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        sample = recorder.sample()
-        rows = recorder.collector.collect(Tick(sample.time, boottime, BOOT, fresh=not writer.bytes_written))
-        writer.append(sample.time, BOOT, boottime, rows.by_kind)
+        tick = Tick(datetime.now(UTC), boottime, BOOT, fresh=not writer.bytes_written)
+        writer.append(tick.time, BOOT, boottime, recorder.collector.collect(tick).by_kind)
     writer.close()
     recorder.close()
     last = read_last(tmp_path / "archive")

@@ -40,9 +40,13 @@ class Activity(ABC):
             self.processes[last.index] = last
             self.rows[last.index] = row
 
-    def all_answer(self) -> bool:
-        """Whether everybody is certainly alive; what is found out here is used by `ran`."""
-        return False
+    def ended(self) -> list[Process] | None:
+        """Who is no more, or None where only the list of processes tells; what is found here is used by `ran`."""
+        return None
+
+    def is_process(self, pid: int) -> bool:
+        """Whether a process has this pid, as far as that is known without a look; a thread is none."""
+        return True
 
     @abstractmethod
     def ran(self) -> list[Process]:
@@ -63,33 +67,48 @@ class ByClock(Activity):
         self._probed: array[int] | None = None
 
     def note(self, process: Process) -> None:
-        process.noted = _clock(_clock_id(process))
+        process.noted = _clock(_clock_id(process.pid))
 
     def add(self, process: Process) -> None:
         super().add(process)
-        self._clocks.append(_clock_id(process))
+        self._clocks.append(_clock_id(process.pid))
         self._spent.append(process.noted)
+        if self._probed is not None:
+            self._probed.append(process.noted)
 
     def remove(self, process: Process) -> None:
         super().remove(process)
-        clock, spent = self._clocks.pop(), self._spent.pop()
-        if process.index < len(self.processes):
-            self._clocks[process.index] = clock
-            self._spent[process.index] = spent
+        columns = (
+            (self._clocks, self._spent) if self._probed is None else (self._clocks, self._spent, self._probed)
+        )
+        for column in columns:
+            last = column.pop()
+            if process.index < len(column):
+                column[process.index] = last
 
-    def all_answer(self) -> bool:
-        try:
-            self._probed = array("q", map(clock_gettime_ns, self._clocks))
-        except OSError:
-            return False
-        return True
+    def ended(self) -> list[Process]:
+        self._probed = probed = self._probe()
+        if _GONE not in probed:
+            return []
+        return [process for process, spent in zip(self.processes, probed, strict=True) if spent == _GONE]
+
+    def is_process(self, pid: int) -> bool:
+        return _clock(_clock_id(pid)) != _GONE
+
+    def _probe(self) -> "array[int]":
+        """What every clock shows now."""
+        clocks, probed = self._clocks, array("q")
+        while len(probed) < len(clocks):
+            try:
+                # Stops at the first that does not answer, and goes on behind it.
+                probed.extend(map(clock_gettime_ns, clocks[len(probed) :]))
+            except OSError:
+                probed.append(_GONE)
+        return probed
 
     def ran(self) -> list[Process]:
         before = self._spent
-        if self._probed is None and not self.all_answer():
-            self._probed = array("q", map(_clock, self._clocks))
-        assert self._probed is not None
-        self._spent = spent = self._probed
+        self._spent = spent = self._probe() if self._probed is None else self._probed
         self._probed = None
         if spent == before:
             return []
@@ -98,7 +117,7 @@ class ByClock(Activity):
         return [processes[index] for index, (now, then) in pairs if now != then and now != _GONE]
 
     def is_alive(self, process: Process) -> bool:
-        return _clock(_clock_id(process)) != _GONE
+        return self.is_process(process.pid)
 
 
 class BySchedstat(Activity):
@@ -138,8 +157,8 @@ def has_own_clocks(root: str) -> bool:
         return False
 
 
-def _clock_id(process: Process) -> int:
-    return ~process.pid << 3 | 2
+def _clock_id(pid: int) -> int:
+    return ~pid << 3 | 2
 
 
 def _clock(clock: int) -> int:

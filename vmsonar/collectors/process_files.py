@@ -49,14 +49,15 @@ class ProcessFiles:
         """What stands in the root: processes, and other things."""
         return os.listdir(self._root)
 
-    def newest_pid(self) -> bytes | None:
+    def newest_pid(self) -> int | None:
         """The last pid that was given out, to a process or a thread; proc_loadavg(5)."""
         if self._loadavg_fd == NOT_OPEN:
             try:
                 self._loadavg_fd = os.open(f"{self._root}/loadavg", os.O_RDONLY | os.O_CLOEXEC)
             except OSError:
                 return None
-        return (_pread(self._loadavg_fd, _SMALL) or b"").rpartition(b" ")[2] or None
+        text = _pread(self._loadavg_fd, _SMALL)
+        return int(text.rpartition(b" ")[2]) if text else None
 
     def close(self) -> None:
         if self._loadavg_fd >= 0:

@@ -29,7 +29,9 @@ class ProcessTable:
         self._known: set[str] = set()
         self._checked = 0
         self._lost: set[str] = set()
-        self._newest: bytes | None = None
+        #: The last pid that was given out, now and at the sample before.
+        self._newest: int | None = None
+        self._earlier: int | None = None
         self._list_due = 0
 
     def changes(self, now: int) -> tuple[set[Process], list[Process]]:
@@ -37,8 +39,45 @@ class ProcessTable:
         if self.files.is_exhausted:
             self.files.shrink(self.by_name.values())
         self._recheck_kernel_threads(now)
-        if self._is_unchanged(now):
-            return set(), []
+        given_out = self._given_out(now)
+        ended = None if given_out is None else self._activity.ended()
+        if given_out is None or ended is None:
+            return self._compare_with_list()
+        return self._depart(ended), self._arrive(given_out)
+
+    def _given_out(self, now: int) -> range | None:
+        """The pids among which all newcomers are, or None when the list must be taken.
+
+        The last pid is read before anything else, so that nobody slips in between. A fork takes its pid before there
+        is a process, so each is tried at two samples.
+        """
+        earlier, self._earlier, newest = self._earlier, self._newest, self.files.newest_pid()
+        self._newest = newest
+        if not (earlier is None or newest is None or self._lost or now >= self._list_due):
+            pids = range(earlier + 1, newest + 1)
+            # To try very many would cost more than the list; and after the highest pid the low ones follow.
+            if newest >= earlier and len(pids) <= len(self._known):
+                return pids
+        self._list_due = now + PATIENCE
+        return None
+
+    def _depart(self, ended: list[Process]) -> set[Process]:
+        for process in ended:
+            self._known.discard(process.name)
+        return {self._drop(process.name) for process in ended}
+
+    def _arrive(self, pids: range) -> list[Process]:
+        found = []
+        for pid in filter(self._activity.is_process, pids):
+            name = str(pid)
+            process = None if name in self.by_name else self._first_look(name)
+            if process is not None:
+                found.append(process)
+            elif name not in self._known:
+                self._list_due = 0  # who could not be read yet may be at any time
+        return found
+
+    def _compare_with_list(self) -> tuple[set[Process], list[Process]]:
         names = set(self.files.names())
         if "1" not in names:
             self._list_due = 0  # who is hidden may appear at any time
@@ -52,18 +91,6 @@ class ProcessTable:
         if not names <= self._known:
             self._list_due = 0  # who could not be read yet may be at any time
         return vanished, new
-
-    def _is_unchanged(self, now: int) -> bool:
-        """Whether nobody can have come or gone: no pid was given out, and everybody's clock answers.
-
-        The last pid is read before the list is taken, so that nobody slips in between.
-        """
-        newest = self.files.newest_pid()
-        if newest is not None and newest == self._newest and now < self._list_due and not self._lost:
-            return self._activity.all_answer()
-        self._newest = newest
-        self._list_due = now + PATIENCE
-        return False
 
     def ran(self) -> list[Process]:
         """Who ran since the last call."""
