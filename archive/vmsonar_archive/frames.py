@@ -18,11 +18,12 @@ from vmsonar_archive.blocks import Frame as Frame
 from vmsonar_archive.contents import Contents, Take
 
 FRAME_RECORDS = 60
-# The levels and windows were chosen by measurement: docs/benchmarks.md.
+# Levels, windows and the shortest match were chosen by measurement: docs/decisions/0002-levels-and-windows.md.
 LIVE_LEVEL = 5
 SEALED_LEVEL = 8
 
 _MIN_WINDOW_LOG = 20
+_MIN_MATCH = 6
 # Far more than any accident causes; it bounds the work a hostile file can cause.
 _MAX_DAMAGED = 256
 
@@ -78,7 +79,12 @@ class FrameWriter:
         window = min(max(self._line.bit_length() + 2, _MIN_WINDOW_LOG), MAX_WINDOW_LOG)
         if window not in self._compressors:
             parameters = zstandard.ZstdCompressionParameters.from_level(
-                self._level, window_log=window, hash_log=window - 4, search_log=1, write_checksum=True
+                self._level,
+                window_log=window,
+                hash_log=window - 4,
+                search_log=1,
+                min_match=_MIN_MATCH,
+                write_checksum=True,
             )
             self._compressors[window] = zstandard.ZstdCompressor(compression_params=parameters)
         return self._compressors[window]

@@ -60,6 +60,11 @@ class SegmentName:
         return f"{folder} {name.split('-')[1][:2]}"
 
 
+def hour_of(time: datetime) -> str:
+    """The hour of a segment that begins at this time."""
+    return f"{time:%Y/%m/%d %H}"
+
+
 def day_path(day: date) -> str:
     return f"{day:%Y/%m/%d}"
 

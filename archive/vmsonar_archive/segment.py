@@ -63,15 +63,12 @@ class SegmentWriter:
         path = root / name.path
         files.make_folders(root, path.parent)
         self.name = name
+        self.hour = name.hour
         self.file: BinaryIO = files.create(path)
         self.size = 0
         self._frames = FrameWriter(level)
         self._hash = hashlib.sha256()
         self._tally = Tally()
-
-    @property
-    def hour(self) -> str:
-        return self.name.hour
 
     def append(self, line: Iterable[bytes], time: datetime, seq: int) -> int:
         """Writes one record, given in pieces; returns its compressed size. An OSError ends the segment."""

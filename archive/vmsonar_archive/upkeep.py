@@ -62,7 +62,7 @@ class Upkeep:
         return next((work for work in self._all_due() if work.target not in self._given_up), None)
 
     def _all_due(self) -> Iterator[Rewriting]:
-        present = SegmentName.of(layout.SAMPLE, self._now(), 0).hour
+        present = layout.hour_of(self._now())
         limit = self._budget.segment_limit(self._root)
         for hour, entries in self._hours():
             if hour == present or any(entry.damaged for entry in entries):

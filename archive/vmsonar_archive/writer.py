@@ -208,7 +208,7 @@ class ArchiveWriter:
             or segment.file in self._house.keeper.failed
         ):
             return False
-        return segment.hour == SegmentName.of(kind, time, 0).hour
+        return segment.hour == layout.hour_of(time)
 
     def _end_segment(self, kind: str) -> None:
         segment = self._live.pop(kind, None)
