@@ -10,20 +10,28 @@ from vmsonar_archive.reader import open_archive
 from vmsonar_inspect.inspection import Inspection, Settings
 from vmsonar_inspect.origins import find_origins
 from vmsonar_inspect.tables import BASES, open_tables
+from vmsonar_inspect.text import plain
 from vmsonar_inspect.waiting import waiting
 
 
 @contextmanager
-def opened(paths: Sequence[Path], settings: Settings, deep: bool = True) -> Iterator[Inspection]:
+def opened(
+    paths: Sequence[Path], settings: Settings, deep: bool = True, quiet: bool = False
+) -> Iterator[Inspection]:
     """An inspection of everything that lies at these paths; a shallow one never reads processes."""
-    sources, hosts = find_archives(paths)
-    what = next(iter(sources.values())) if len(sources) == 1 else f"{len(sources)} archives"
-    with waiting(f"reading {what}"):
-        tables = open_tables(list(paths), since=settings.frame.since, until=settings.frame.until)
+    with waiting("looking", quiet) as wait:
+        sources, hosts = find_archives(paths)
+        wait.title = f"looking at {_what(sources)}"
+        tables = open_tables(list(paths), since=settings.frame.since, until=settings.frame.until, wait=wait)
+        wait.title = f"reading {_what(sources)}"
         # Damage is met when segments are read; what is needed is read in one go, processes only where they matter.
-        tables.require([base for base in BASES if deep or not base.startswith("process")])
+        tables.require([base for base in BASES if deep or not base.startswith("process")], wait)
     with tables:
         yield Inspection(tables, sources, hosts, tables.findings, settings, deep)
+
+
+def _what(sources: dict[str, str]) -> str:
+    return plain(next(iter(sources.values()))) if len(sources) == 1 else f"{len(sources)} archives"
 
 
 def find_archives(paths: Sequence[Path]) -> tuple[dict[str, str], dict[str, str | None]]:

@@ -26,6 +26,10 @@ SUMMARIES: dict[str, str] = {"process_day": "process", "job_day": "job", "contai
 Accepts = Callable[[Stamp], bool]
 
 
+def nobody_waits(_steps: int) -> None:
+    """What is told of steps that are done, unless somebody waits for them."""
+
+
 def needed_for(summary: str) -> list[str]:
     """The tables that a summary is made from."""
     source = SUMMARIES[summary]
@@ -39,6 +43,12 @@ class Unit(ABC):
         self.archive = archive
         self.day = day
         self.findings: list[Finding] = []
+        self.advance: Callable[[int], None] = nobody_waits
+
+    @property
+    def steps(self) -> int:
+        """How many steps it takes to make its tables."""
+        return 1
 
     @abstractmethod
     def files(self, tables: Collection[str]) -> dict[str, Path]:
@@ -140,6 +150,11 @@ class JsonUnit(Unit):
     #: Set when only a part of the day is wanted.
     window: Accepts | None = None
     findings: list[Finding] = field(default_factory=list)
+    advance: Callable[[int], None] = nobody_waits
+
+    @property
+    def steps(self) -> int:
+        return len(self.parts)
 
     def files(self, tables: Collection[str]) -> dict[str, Path]:
         wanted = {SAMPLES, *tables}
@@ -214,6 +229,7 @@ class JsonUnit(Unit):
                 for segment in segments:
                     add = derivation.add_samples if segment.name.kind == SAMPLE else derivation.add_sysinfos
                     add(archive.lines(segment))
+                    self.advance(1)
                 self._note(archive.findings)
                 damaged = damaged or bool(archive.findings)
         return damaged

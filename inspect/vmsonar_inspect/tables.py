@@ -16,9 +16,10 @@ from vmsonar_inspect.cache import Cache, usual_cache
 from vmsonar_inspect.cuts import conditions
 from vmsonar_inspect.engine import connect, lock_down, need_engine, quoted
 from vmsonar_inspect.origins import find_origins
-from vmsonar_inspect.parcels import SUMMARIES
+from vmsonar_inspect.parcels import SUMMARIES, Unit
 from vmsonar_inspect.plan import Piece, Plan, Planner, Window
 from vmsonar_inspect.views import HISTOGRAMS, VIEWS, view, words_of
+from vmsonar_inspect.waiting import Wait
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,18 +130,29 @@ class Tables:
         """The tables that a query may read, directly or through views: those whose names occur in it."""
         return {base for word in words_of(query) for base in self._needs.get(word, ())}
 
-    def require(self, tables: Iterable[str]) -> None:
-        """Makes tables available."""
+    def require(self, tables: Iterable[str], wait: Wait | None = None) -> None:
+        """Makes tables available; tells who waits how far it is."""
         wanted = set(tables) - self._ready
         missing = [table for table in BASES if table in wanted]
         if not missing:
             return
-        files = [(piece, piece.unit.files(missing)) for piece in self._plan.pieces]
+        wait = wait or Wait("")
+        wait.expect(sum(piece.unit.steps for piece in self._plan.pieces))
+        files = [(piece, _files(piece.unit, missing, wait)) for piece in self._plan.pieces]
         self._folders |= {path.parent for _, found in files for path in found.values()}
         for table in missing:
             pieces = [(piece, found[table]) for piece, found in files if table in found]
             self._connection.execute(_definition(table, pieces, self._scratch, self._window))
         self._ready |= set(missing)
+
+
+def _files(unit: Unit, tables: Collection[str], wait: Wait) -> dict[str, Path]:
+    """What a unit makes, with its steps told: those that it took, and at its end those that it could leave out."""
+    before = wait.done
+    unit.advance = wait.advance
+    files = unit.files(tables)
+    wait.advance(max(0, unit.steps - (wait.done - before)))
+    return files
 
 
 def open_tables(
@@ -149,6 +161,7 @@ def open_tables(
     since: datetime | None = None,
     until: datetime | None = None,
     cache: Path | bool | None = True,
+    wait: Wait | None = None,
 ) -> Tables:
     """Opens archives, bundles, folders of bundles, and lakes; what is damaged is told in `findings`.
 
@@ -161,8 +174,11 @@ def open_tables(
     try:
         origins = find_origins(paths, scratch / "fetched")
         planner = Planner(scratch, kept, window)
+        wait = wait or Wait("")
+        wait.expect(len(origins))
         for origin in origins:
             planner.look(origin)
+            wait.advance()
         if kept is not None:
             kept.trim()
         return Tables(planner.plan(), scratch, window)

@@ -262,19 +262,6 @@ def test_a_job_that_was_not_recorded(known: Path, capsys) -> None:
     )
 
 
-def test_following_looks_again_until_interrupted(known: Path, capsys) -> None:
-    from vmsonar.commands.inspect_follow import follow
-
-    looks = []
-
-    def wait(_seconds: float) -> None:
-        if len(looks) == 3:
-            raise KeyboardInterrupt
-
-    follow(lambda: looks.append(1) or f"look {len(looks)}", wait)
-    assert capsys.readouterr().out.split() == ["look", "1", "look", "2", "look", "3"]
-
-
 def test_sorting_and_cutting() -> None:
     assert arranged([3, 1, 2], None, 2) == [3, 1]
     assert START.tzinfo is UTC

@@ -17,6 +17,7 @@ from vmsonar.streams import for_programs
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from vmsonar_inspect.answers import Document
     from vmsonar_inspect.inspection import Inspection, Settings
 
 #: What --follow shows unless --from says otherwise, and how finely a job's story is told to programs.
@@ -93,6 +94,7 @@ def command(
             "--follow", help="Show it again as the archive grows; the last 15 minutes unless --from."
         ),
     ] = False,
+    every: Annotated[str, typer.Option(metavar="DURATION", help="How often --follow looks.")] = "5s",
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Answer in CSV.")] = False,
 ) -> None:
@@ -110,6 +112,7 @@ def command(
     from vmsonar_inspect.opening import opened
     from vmsonar_inspect.programs import compile_pattern, load_programs
     from vmsonar_inspect.rules import load_rules
+    from vmsonar_inspect.waiting import waiting
 
     if as_json and as_csv:
         raise UsageError("--json and --csv exclude each other: give one of them")
@@ -126,7 +129,7 @@ def command(
             frame=Frame(*moments),
             user=user,
             command=None if pattern is None else compile_pattern(pattern, "--command"),
-            min_runtime=None if min_runtime is None else _seconds(min_runtime),
+            min_runtime=None if min_runtime is None else _duration(min_runtime, "--min-runtime"),
             rules=load_rules(rules),
             programs=load_programs(programs),
             factor=load_factor(country, factors),
@@ -134,17 +137,15 @@ def command(
 
     wish = Wish(view, job, zone, sort, top)
     if follow:
-        _follow(folders, settings, wish)
+        _follow(folders, settings, wish, _duration(every, "--every"))
         return
     with opened(folders, settings(), wish.is_deep or html is not None) as inspection:
         if html is not None:
             _write_page(inspection, html, zone)
-        elif as_json:
-            _print_json(inspection, wish)
-        elif as_csv:
-            _print_csv(inspection, wish)
-        else:
-            console().print(_presented(inspection, wish))
+            return
+        with waiting("adding up"):
+            answer = _answer(inspection, wish, as_json, as_csv)
+        answer()
 
 
 def divided(arguments: list[str]) -> tuple[list[Path], str]:
@@ -162,11 +163,11 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _seconds(text: str) -> float:
+def _duration(text: str, option: str) -> float:
     try:
         return float(parse_duration(text))
     except ValueError as error:
-        raise UsageError(f"--min-runtime: {error}") from None
+        raise UsageError(f"{option}: {error}") from None
 
 
 def _check_sort(sort: str | None) -> None:
@@ -176,28 +177,37 @@ def _check_sort(sort: str | None) -> None:
         raise UsageError(f"cannot sort by {sort!r}: give one of {', '.join(SORTS)}")
 
 
-def _print_json(inspection: "Inspection", wish: Wish) -> None:
+def _answer(inspection: "Inspection", wish: Wish, as_json: bool, as_csv: bool) -> "Callable[[], object]":
+    """Finds the answer; what is returned only prints it."""
+    if as_json:
+        document = _document(inspection, wish)
+        return lambda: print_json(document)
+    if as_csv:
+        table = _csv(inspection, wish)
+        return lambda: for_programs().write(table)
+    view = _presented(inspection, wish)
+    return lambda: console().print(view)
+
+
+def _document(inspection: "Inspection", wish: Wish) -> "Document":
     from vmsonar_inspect.answers import document, json_rows
     from vmsonar_inspect.stories import find_jobs, tell
 
     if wish.job is not None:
         found = [tell(inspection, key, STORY_STEPS) for key, _ in find_jobs(inspection, wish.job)]
-        print_json(document(inspection, "job", found))
-    else:
-        name, rows = json_rows(inspection, wish.view, wish.zone, wish.sort, wish.top)
-        print_json(document(inspection, name, rows))
+        return document(inspection, "job", found)
+    name, rows = json_rows(inspection, wish.view, wish.zone, wish.sort, wish.top)
+    return document(inspection, name, rows)
 
 
-def _print_csv(inspection: "Inspection", wish: Wish) -> None:
+def _csv(inspection: "Inspection", wish: Wish) -> str:
     from vmsonar_inspect.answers import ROW_TYPES, csv_rows, to_csv
     from vmsonar_inspect.stories import StoryMoment, find_jobs, tell
 
     if wish.job is not None:
         key, _ = find_jobs(inspection, wish.job)[0]
-        for_programs().write(to_csv(tell(inspection, key, STORY_STEPS).timeline, StoryMoment))
-    else:
-        rows = csv_rows(inspection, wish.view, wish.zone, wish.sort, wish.top)
-        for_programs().write(to_csv(rows, ROW_TYPES[wish.view]))
+        return to_csv(tell(inspection, key, STORY_STEPS).timeline, StoryMoment)
+    return to_csv(csv_rows(inspection, wish.view, wish.zone, wish.sort, wish.top), ROW_TYPES[wish.view])
 
 
 def _presented(inspection: "Inspection", wish: Wish) -> "RenderableType":
@@ -208,14 +218,15 @@ def _presented(inspection: "Inspection", wish: Wish) -> "RenderableType":
     return present(inspection, wish.view, wish.zone, wish.sort, wish.top)
 
 
-def _follow(folders: list[Path], settings: "Callable[[], Settings]", wish: Wish) -> None:
+def _follow(folders: list[Path], settings: "Callable[[], Settings]", wish: Wish, every: float) -> None:
     from vmsonar_inspect.opening import opened
 
-    def look() -> "RenderableType":
-        with opened(folders, settings(), wish.is_deep) as inspection:
+    def look(quiet: bool) -> "RenderableType":
+        with opened(folders, settings(), wish.is_deep, quiet) as inspection:
             return _presented(inspection, wish)
 
-    follow_view(look)
+    settings()  # a wrong option is told before anything is shown
+    follow_view(look, every)
 
 
 def _write_page(inspection: "Inspection", path: Path, zone: tzinfo) -> None:
