@@ -214,6 +214,17 @@ def test_the_dead_are_forgotten(sonar: Sonar) -> None:
     assert len(sonar.known.processes) < 1500
 
 
+def test_a_sample_without_processes_makes_nobody_a_stranger(sonar: Sonar) -> None:
+    crowd = [info(pid=pid) for pid in range(1000, 3000)]
+    told(sonar, sample(process=[process(user_ticks=100)], process_info=[info()]))
+    told(sonar, sample(1, process_info=crowd, gap=[GapRow(collector="process", reason="timeout")]))
+    (job,) = told(sonar, sample(2, process=[process(user_ticks=1100)]))["jobs"]
+    assert job["user"] == "alice"
+    assert (
+        job["processes"][0]["cpu_util"] == 50.0
+    )  # ten seconds of CPU time in the twenty since it was last seen
+
+
 def test_the_rules_would_find_what_consumers_choke_on() -> None:
     good = json.loads(envelope("sample", Sonar("c", "n").sample(sample(process=[process()]))))
     for break_it in (

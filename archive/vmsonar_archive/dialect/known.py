@@ -93,7 +93,9 @@ class Known:
                 self.batch_jobs.pop(job.pgid, None)
 
     def learn_ticks(self, sample: Sample) -> None:
-        """Takes in the CPU time of every process, for the rates of the next sample."""
+        """Takes in the CPU time of every process, for the rates of the next sample; one without any teaches nothing."""
+        if not sample.process:
+            return  # the collector failed, or its rows were left out: everybody is still there
         self.ticks = {
             (row.pid, row.start_ticks): (row.user_ticks or 0) + (row.system_ticks or 0)
             for row in sample.process
