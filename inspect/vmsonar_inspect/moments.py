@@ -34,7 +34,7 @@ def parse_moment(text: str, zone: tzinfo, now: Callable[[], datetime]) -> dateti
     if text in named:
         return named[text]
     if ago := _AGO.fullmatch(text):
-        return now() - timedelta(seconds=int(ago[1]) * _UNITS[ago[2]])
+        return _before(now(), int(ago[1]) * _UNITS[ago[2]], text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -42,3 +42,10 @@ def parse_moment(text: str, zone: tzinfo, now: Callable[[], datetime]) -> dateti
             f"not a time: {text!r}; give 2026-11-16, 2026-11-16T08:30, today, week, month, or 30d ago as 30d"
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=zone)
+
+
+def _before(now: datetime, seconds: int, text: str) -> datetime:
+    try:
+        return now - timedelta(seconds=seconds)
+    except OverflowError:
+        raise UsageError(f"not a time: {text!r} is before the first year there is") from None

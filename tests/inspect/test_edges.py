@@ -98,6 +98,7 @@ def test_one_damaged_archive_among_many(tmp_path: Path, capsys) -> None:
         (["--sort", "colour"], "cannot sort by 'colour'"),
         (["--json", "--csv"], "exclude each other"),
         (["--from", "soon"], "not a time: 'soon'"),
+        (["--from", "999999w"], "not a time: '999999w' is before"),
         (["--tz", "Mars/Olympus"], "no such time zone"),
         (["--command", "("], "not a regular expression"),
         (["--min-runtime", "5"], "not a duration"),
