@@ -169,7 +169,8 @@ def machine_advice(
     name = plain(machine.hostname or machine.archive[:8])
     verdicts = judge(book, "machine", machine.archive, name, figures)
     known = enough(book.thin, figures)
-    cards = sum(1 for gpu in gpus if _was_used(gpu)) if gpus else None
+    cards = [gpu for gpu in gpus if gpu.parent is None]
+    busy = sum(1 for gpu in cards if _was_used(gpu)) if cards else None
     cpus = use.cpus or machine.cpus
     return Advice(
         about="machine",
@@ -179,19 +180,19 @@ def machine_advice(
         cores=use.cores,
         memory_total_bytes=use.memory_total_bytes or machine.memory_bytes,
         memory_bytes=use.memory_bytes,
-        gpus=len(gpus) or None,
+        gpus=len(cards) or None,
         gpu_util=use.gpu_util,
-        gpu_memory_total_bytes=sum(gpu.memory_total_bytes or 0 for gpu in gpus) or None,
+        gpu_memory_total_bytes=sum(gpu.memory_total_bytes or 0 for gpu in cards) or None,
         gpu_memory_bytes=use.gpu_memory_bytes,
         disk_read_rate=use.disk_read_rate,
         disk_write_rate=use.disk_write_rate,
         received_rate=use.received_rate,
         sent_rate=use.sent_rate,
         enough_data=known,
-        size_p95=fitting(book.sizes, _held(use.cores.p95, cpus), use.memory_bytes.p95, cards)
+        size_p95=fitting(book.sizes, _held(use.cores.p95, cpus), use.memory_bytes.p95, busy)
         if known
         else None,
-        size_peak=fitting(book.sizes, _held(use.cores.peak, cpus), use.memory_bytes.peak, cards)
+        size_peak=fitting(book.sizes, _held(use.cores.peak, cpus), use.memory_bytes.peak, busy)
         if known
         else None,
         **_gain(verdicts, known),

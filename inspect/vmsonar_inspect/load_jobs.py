@@ -86,7 +86,11 @@ _GPU = f"""
         SELECT {_KEY}, {use_columns("s.util", "util")}, {use_columns("s.memory", "memory")},
             SUM(s.util_sum / 100 * interval_seconds) AS gpu_seconds
         FROM samples_ AS s
-        JOIN (SELECT archive, run, seq, interval_seconds FROM sample_intervals) AS i USING (archive, run, seq)
+        JOIN (
+            SELECT archive, run, seq,
+                CASE WHEN interval_seconds <= longest_seconds THEN interval_seconds END AS interval_seconds
+            FROM sample_intervals JOIN reading_limits USING (archive, boot)
+        ) AS i USING (archive, run, seq)
         GROUP BY {_KEY}
     )
     SELECT rolled.*, (

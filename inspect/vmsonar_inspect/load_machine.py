@@ -108,12 +108,12 @@ def load_node_use(asker: Asker) -> dict[str, NodeUse]:
     return found
 
 
-# All cards of a sample together, then over time.
+# All cards of a sample together, then over time; the parts of a divided card are in the card already.
 _CARDS = f"""
     WITH samples_ AS (
         SELECT archive, run, seq, AVG(gpu_util) AS util, SUM(memory_used) AS memory,
-            MAX(interval_seconds) AS interval_seconds
-        FROM gpu_rates GROUP BY archive, run, seq
+            MAX(seen_seconds) AS interval_seconds
+        FROM gpu_rates WHERE parent_uuid IS NULL GROUP BY archive, run, seq
     )
     SELECT archive, {use_columns("util", "gpu_util")}, {use_columns("memory", "gpu_memory")}
     FROM samples_ GROUP BY archive"""  # noqa: S608

@@ -66,10 +66,11 @@ def _container(row: Record, more: Record, end: Record) -> ContainerUse:
 
 
 _GPU = f"""
-    SELECT archive, gpu_uuid, MAX(gpu_index) AS gpu_index, COUNT(*) AS samples, SUM(interval_seconds) AS seconds,
-        {use_columns("gpu_util", "util")}, {use_columns("memory_used", "memory")}, {use_columns("watts", "power")},
-        {use_columns("temperature", "temperature")}, MAX(memory_total) AS memory_total,
-        SUM(gpu_util / 100 * interval_seconds) AS gpu_seconds, COUNT(error) AS errors
+    SELECT archive, gpu_uuid, MAX(parent_uuid) AS parent_uuid, MAX(gpu_index) AS gpu_index, COUNT(*) AS samples,
+        SUM(seen_seconds) AS seconds,
+        {use_columns("gpu_util", "util", "seen_seconds")}, {use_columns("memory_used", "memory", "seen_seconds")},
+        {use_columns("watts", "power", "seen_seconds")}, {use_columns("temperature", "temperature", "seen_seconds")},
+        MAX(memory_total) AS memory_total, SUM(gpu_util / 100 * seen_seconds) AS gpu_seconds, COUNT(error) AS errors
     FROM gpu_rates GROUP BY archive, gpu_uuid ORDER BY archive, gpu_index, gpu_uuid"""  # noqa: S608
 
 
@@ -96,6 +97,7 @@ def _models(asker: Asker) -> dict[str, str]:
 def _gpu(row: Record, models: dict[str, str], troubles: dict[tuple[str, str], int]) -> GpuUse:
     return GpuUse(
         gpu=row["gpu_uuid"],
+        parent=row["parent_uuid"],
         archive=row["archive"],
         index=whole(row["gpu_index"]),
         model=models.get(row["gpu_uuid"]),

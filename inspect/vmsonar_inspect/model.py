@@ -197,9 +197,10 @@ class ContainerUse(Answer):
 
 
 class GpuUse(Answer):
-    """What was used of one GPU."""
+    """What was used of one GPU, or of a part of one."""
 
     gpu: str
+    parent: str | None = None
     archive: str | None = None
     hostname: str | None = None
     index: int | None = None

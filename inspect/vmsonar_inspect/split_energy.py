@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from vmsonar_inspect import energy
 from vmsonar_inspect.asking import Asker
+from vmsonar_inspect.held_cards import HELD_CARDS
 from vmsonar_inspect.load_jobs import Key, key_of
 from vmsonar_inspect.model import ContainerUse, Coverage, JobUse, Machine, NodeUse
 
@@ -29,15 +30,22 @@ class Split:
 
 
 # LEAST passes over nulls: an interval whose CPU time is unknown must be left out before.
-# A meter of the whole machine says more than those of its packages; packages and memory do not overlap, but the
-# other domains of a package (rapl:package-0/core) are parts of it.
+# A meter of the whole machine says more than those of its packages, but the GPUs, which are told by themselves, are in
+# it; packages and memory do not overlap, but the other domains of a package (rapl:package-0/core) are parts of it.
 _METERS = """
-    SELECT archive, run, seq, SUM(joules) AS joules FROM energy_rates
-    WHERE joules IS NOT NULL AND (energy_source = 'rapl'
-        AND (meter LIKE 'rapl:package%' AND meter NOT LIKE '%/%' OR meter LIKE '%dram%')
-        AND NOT EXISTS (SELECT 1 FROM energy AS e WHERE e.archive = energy_rates.archive AND e.energy_source = 'ipmi')
-        OR energy_source = 'ipmi')
-    GROUP BY archive, run, seq"""
+    SELECT archive, run, seq, COALESCE(
+        CASE WHEN whole IS NOT NULL THEN GREATEST(0, whole - COALESCE(cards, 0)) END, packages) AS joules
+    FROM (
+        SELECT e.archive, e.run, e.seq, MAX(g.joules) AS cards,
+            SUM(e.joules) FILTER (WHERE energy_source = 'ipmi') AS whole,
+            SUM(e.joules) FILTER (WHERE energy_source = 'rapl'
+                AND (meter LIKE 'rapl:package%' AND meter NOT LIKE '%/%' OR meter LIKE '%dram%')) AS packages
+        FROM energy_rates AS e
+        LEFT JOIN (SELECT archive, run, seq, SUM(joules) AS joules FROM gpu_rates GROUP BY archive, run, seq) AS g
+            ON e.archive = g.archive AND e.run = g.run AND e.seq = g.seq
+        GROUP BY e.archive, e.run, e.seq
+    ) AS told
+    WHERE whole IS NOT NULL OR packages IS NOT NULL"""
 
 _TOTALS = f"SELECT archive, SUM(joules) AS joules FROM ({_METERS}) GROUP BY archive"  # noqa: S608
 
@@ -61,21 +69,18 @@ _BY_CONTAINER = f"""
 
 _GPUS = "SELECT archive, gpu_uuid, SUM(joules) AS joules FROM gpu_rates GROUP BY ALL HAVING SUM(joules) IS NOT NULL"
 
-# The energy of a card in an interval goes to the jobs on it by their share of its use; unused, it is idle.
-_GPU_BY_JOB = """
-    WITH used AS (
-        SELECT g.archive, g.run, g.boot, g.seq, g.gpu_uuid, j.pgid, j.start_ticks, SUM(g.gpu_util) AS util
-        FROM gpu_process AS g
-        JOIN job AS j ON g.archive = j.archive AND g.run = j.run AND g.seq = j.seq AND g.pgid = j.pgid
-        GROUP BY ALL
-    ),
+# The energy of a card in an interval goes to the jobs on it by their share of its use, that of processes of no known
+# job included; unused, it is idle.
+_GPU_BY_JOB = f"""
+    WITH {HELD_CARDS},
     shared_ AS (
-        SELECT *, util / NULLIF(SUM(util) OVER (PARTITION BY archive, run, seq, gpu_uuid), 0) AS part FROM used
+        SELECT *, util / NULLIF(SUM(util) OVER (PARTITION BY archive, run, seq, gpu_uuid), 0) AS part FROM held_cards
     )
-    SELECT s.archive, s.boot, s.pgid, s.start_ticks, SUM(r.joules * s.part) AS joules
+    SELECT j.archive, j.boot, j.pgid, j.start_ticks, SUM(r.joules * s.part) AS joules
     FROM shared_ AS s
+    JOIN job AS j ON s.archive = j.archive AND s.run = j.run AND s.seq = j.seq AND s.pgid = j.pgid
     JOIN gpu_rates AS r ON s.archive = r.archive AND s.run = r.run AND s.seq = r.seq AND s.gpu_uuid = r.gpu_uuid
-    GROUP BY ALL"""
+    GROUP BY ALL"""  # noqa: S608
 
 
 def split_energy(

@@ -8,6 +8,7 @@ from importlib.resources import files
 #: Every view, each after those it reads.
 VIEWS: tuple[str, ...] = (
     "sample_intervals",
+    "reading_limits",
     "tick_lengths",
     "latest_sysinfo",
     "latest_process_info",

@@ -144,7 +144,7 @@ class Machine:
             ],
             "pressure": [PressureRow(resource="cpu", some_time=round(on * 250_000), full_time=0)],
             "energy": [EnergyRow(meter="rapl:package-0", energy_source="rapl",
-                                 energy=round(up * 20e6) % 1_000_000_000, energy_range=1_000_000_000)],
+                                 energy=round(up * 20e6) % 8_000_000_000, energy_range=8_000_000_000)],
             "gpu": [GpuRow(gpu_uuid=GPU, gpu_index=0, gpu_util=50.0, memory_used=2**30, memory_total=2**34,
                            power=100.0, energy=round(on * 100e6), energy_source="counter")],
             "job": [], "process": [], "job_info": [], "process_info": [], "container": [], "container_info": [],

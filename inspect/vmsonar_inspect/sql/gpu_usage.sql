@@ -7,17 +7,17 @@ SELECT
     MIN(time) AS first_time, -- first sample
     MAX(time) AS last_time, -- last sample
     COUNT(*) AS samples, -- samples
-    SUM(interval_seconds) AS recorded_seconds, -- seconds covered by intervals
-    SUM(gpu_util * interval_seconds) / SUM(CASE WHEN gpu_util IS NOT NULL THEN interval_seconds END) AS util_mean, -- percent busy, mean over time
+    SUM(seen_seconds) AS recorded_seconds, -- seconds for which the readings speak
+    SUM(gpu_util * seen_seconds) / SUM(CASE WHEN gpu_util IS NOT NULL THEN seen_seconds END) AS util_mean, -- percent busy, mean over time
     percentile_cont(0.5) WITHIN GROUP (ORDER BY gpu_util) AS util_median, -- percent busy, median of the samples
     percentile_cont(0.95) WITHIN GROUP (ORDER BY gpu_util) AS util_p95, -- percent busy, 95th percentile
     MAX(gpu_util) AS util_peak, -- percent busy, busiest sample
-    COALESCE(SUM(CASE WHEN gpu_util >= 5 THEN interval_seconds END), 0.0) AS busy_seconds, -- seconds with at least 5 percent
+    COALESCE(SUM(CASE WHEN gpu_util >= 5 THEN seen_seconds END), 0.0) AS busy_seconds, -- seconds with at least 5 percent
     CAST(percentile_cont(0.5) WITHIN GROUP (ORDER BY memory_used) AS BIGINT) AS memory_median, -- bytes of device memory, median
     CAST(percentile_cont(0.95) WITHIN GROUP (ORDER BY memory_used) AS BIGINT) AS memory_p95, -- bytes, 95th percentile
     MAX(memory_used) AS memory_peak, -- bytes, highest sample
     MAX(memory_total) AS memory_total, -- bytes of device memory
-    AVG(watts) AS power_mean, -- watts, mean
+    SUM(watts * seen_seconds) / SUM(CASE WHEN watts IS NOT NULL THEN seen_seconds END) AS power_mean, -- watts, mean over time
     MAX(watts) AS power_peak, -- watts, highest interval
     SUM(joules) AS joules, -- energy while recorded
     MAX(temperature) AS temperature_peak, -- degrees celsius

@@ -1,0 +1,150 @@
+"""What gauges and meters come to: no joule twice, no hole filled with one reading, no card counted with its parts."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from vmsonar_archive.budget import Budget
+from vmsonar_archive.identity import NodeIdentity
+from vmsonar_archive.lines import encode_row
+from vmsonar_archive.records import EnergyRow, GpuProcessRow, GpuRow, JobRow, NodeRow, Row
+from vmsonar_archive.writer import ArchiveWriter
+from vmsonar_inspect.inspection import Settings
+from vmsonar_inspect.model import EnergyUse
+from vmsonar_inspect.opening import opened
+from vmsonar_inspect.tables import open_tables
+
+START = datetime(2026, 11, 16, 8, 0, tzinfo=UTC)
+BOOT = "5c6e2a3d-8f3b-4d5e-9a1c-2b7f0e6d4c31"
+GIB = 2**30
+HOUR = 3600
+#: Where the counter of an AMD package goes round, in microjoules.
+AMD_RANGE = 65_532_610_987
+
+
+def record(root: Path, history: dict[int, list[Row]], kinds: dict[type, str]) -> Path:
+    """An archive with these rows, by second; every sample has a node of two CPUs that are idle."""
+    node = NodeIdentity(machine_id="m", instance_id=None, hostname_short="vm", hostname_full="vm")
+    writer = ArchiveWriter.open(root, node, Budget(max_bytes=GIB, min_free=0))
+    for second, rows in history.items():
+        found = {"node": [encode_row(idle_node(second))]}
+        for row in rows:
+            found.setdefault(kinds[type(row)], []).append(encode_row(row))
+        writer.append(START + timedelta(seconds=second), BOOT, (1000 + second) * 10**9, found)
+    writer.close()
+    return root
+
+
+KINDS: dict[type, str] = {EnergyRow: "energy", GpuRow: "gpu", GpuProcessRow: "gpu_process", JobRow: "job"}
+
+
+def idle_node(second: int) -> NodeRow:
+    return NodeRow(
+        cpus_online=2, ticks_per_second=100, memory_total=4 * GIB, memory_available=3 * GIB,
+        user_ticks=0, nice_ticks=0, system_ticks=0, irq_ticks=0, softirq_ticks=0,
+        idle_ticks=second * 200, iowait_ticks=0, steal_ticks=0,
+    )  # fmt: skip
+
+
+def energy_of(tmp_path: Path, history: dict[int, list[Row]]) -> EnergyUse:
+    root = record(tmp_path / "archive", history, KINDS)
+    with opened([root], Settings()) as inspection:
+        (machine,) = inspection.machines
+        return inspection.energy(machine.archive)
+
+
+def test_the_meter_of_the_machine_holds_the_gpus_already(tmp_path: Path) -> None:
+    history: dict[int, list[Row]] = {
+        second: [
+            EnergyRow(meter="ipmi:dcmi", energy_source="ipmi", power=500.0),
+            GpuRow(gpu_uuid="GPU-1", energy=second * 300_000_000, energy_source="counter"),
+        ]
+        for second in range(0, 101, 10)
+    }
+    energy = energy_of(tmp_path, history)
+    assert energy.joules == pytest.approx(50_000)
+    assert energy.gpu_joules == pytest.approx(30_000)
+
+
+def test_a_machine_is_metered_by_its_packages_while_ipmi_is_silent(tmp_path: Path) -> None:
+    history: dict[int, list[Row]] = {}
+    for second in range(0, 101, 10):
+        history[second] = [package(second)]
+        if second in (10, 20) or second > 50:
+            history[second].append(EnergyRow(meter="ipmi:dcmi", energy_source="ipmi", power=500.0))
+    assert energy_of(tmp_path, history).joules == pytest.approx(30 * 100 + 70 * 500)
+
+
+def package(second: int, watts: int = 100) -> EnergyRow:
+    energy = second * watts * 1_000_000 % AMD_RANGE
+    return EnergyRow(meter="rapl:package-0", energy_source="rapl", energy=energy, energy_range=AMD_RANGE)
+
+
+def test_a_hole_is_not_filled_with_one_reading(tmp_path: Path) -> None:
+    """The recorder stands still for ten hours; what it sees when it comes back says nothing of them."""
+    history: dict[int, list[Row]] = {}
+    for second in (*range(0, 101, 10), *range(10 * HOUR, 10 * HOUR + 101, 10)):
+        busy = 100 if second == 10 * HOUR else 0
+        history[second] = [
+            EnergyRow(meter="ipmi:dcmi", energy_source="ipmi", power=500.0),
+            GpuRow(gpu_uuid="GPU-1", gpu_util=busy, memory_used=busy * GIB, memory_total=100 * GIB),
+            GpuProcessRow(gpu_uuid="GPU-1", pid=7, start_ticks=1, pgid=7, gpu_util=busy),
+            JobRow(pgid=7, start_ticks=1, processes=1, user_ticks=0, system_ticks=0),
+        ]
+    root = record(tmp_path / "archive", history, KINDS)
+    with opened([root], Settings()) as inspection:
+        (gpu,), (job,) = inspection.gpus, inspection.jobs
+        (machine,) = inspection.machines
+        joules = inspection.energy(machine.archive).joules
+        use = inspection.node_use[machine.archive]
+    assert joules == pytest.approx(200 * 500)
+    assert (gpu.gpu_seconds, gpu.gpu_util.mean, gpu.observed_seconds) == (0, 0, 200)
+    assert (job.gpu_seconds, use.gpu_util.mean, use.gpu_memory_bytes.mean) == (0, 0, 0)
+
+
+def test_a_counter_that_went_round_unseen_is_not_guessed_at(tmp_path: Path) -> None:
+    history: dict[int, list[Row]] = {
+        second: [package(second)] for second in (*range(0, 101, 10), *range(HOUR, HOUR + 101, 10))
+    }
+    root = record(tmp_path / "archive", history, KINDS)
+    with open_tables([root]) as tables:
+        found = tables.sql("SELECT interval_seconds, watts FROM energy_rates ORDER BY time").fetchall()
+    assert found[11] == (HOUR - 100, None)
+    assert {watts for seconds, watts in found if seconds == 10} == {100.0}
+
+
+def test_a_divided_card_is_one_card(tmp_path: Path) -> None:
+    history: dict[int, list[Row]] = {
+        second: [
+            GpuRow(gpu_uuid="GPU-1", memory_used=30 * GIB, memory_total=40 * GIB),
+            GpuRow(gpu_uuid="MIG-1", parent_uuid="GPU-1", memory_used=20 * GIB, memory_total=20 * GIB),
+            GpuRow(gpu_uuid="MIG-2", parent_uuid="GPU-1", memory_used=10 * GIB, memory_total=20 * GIB),
+        ]
+        for second in range(0, 1801, 10)
+    }
+    root = record(tmp_path / "archive", history, KINDS)
+    with opened([root], Settings()) as inspection:
+        (machine,) = inspection.machines
+        advice = inspection.machine_advice(machine.archive)
+        parents = [gpu.parent for gpu in inspection.gpus]
+    assert advice.gpus == 1
+    assert advice.gpu_memory_total_bytes == 40 * GIB
+    assert advice.gpu_memory_bytes.peak == 30 * GIB
+    assert advice.size_peak is not None
+    assert advice.size_peak.gpus == 1
+    assert parents == [None, "GPU-1", "GPU-1"]
+
+
+def test_the_energy_of_a_card_is_not_given_to_the_one_job_that_is_known(tmp_path: Path) -> None:
+    history: dict[int, list[Row]] = {
+        second: [
+            GpuRow(gpu_uuid="GPU-1", gpu_util=100, energy=second * 300_000_000, energy_source="counter"),
+            GpuProcessRow(gpu_uuid="GPU-1", pid=7, start_ticks=1, pgid=7, gpu_util=10),
+            GpuProcessRow(gpu_uuid="GPU-1", pid=8, gpu_util=90),
+            JobRow(pgid=7, start_ticks=1, processes=1, user_ticks=0, system_ticks=0),
+        ]
+        for second in range(0, 101, 10)
+    }
+    energy = energy_of(tmp_path, history)
+    assert energy.gpu_joules == pytest.approx(30_000)
+    assert energy.jobs_joules == pytest.approx(3_000)
