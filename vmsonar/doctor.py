@@ -110,7 +110,7 @@ def _descriptors() -> Capability:
 
 def _extra(extra: tuple[str, str, str]) -> Capability:
     name, module, purpose = extra
+    item = f"extra {name}: {purpose}"
     if find_spec(module) is not None:
-        return Capability(collector="environment", item=purpose, available=True)
-    remedy = f"pip install 'vmsonar[{name}]'"
-    return _lacking("environment", purpose, f"the extra [{name}] is not installed", remedy)
+        return Capability(collector="environment", item=item, available=True)
+    return _lacking("environment", item, "not installed", f"pip install 'vmsonar[{name}]'")

@@ -152,6 +152,31 @@ def test_shell_completion_offers_the_commands():
     assert time.monotonic() - started < 5
 
 
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("inspect vm.tar ti", ["timeline"]),
+        ("inspect vm.tar g", ["gpus", "gaps"]),
+        ("inspect ", []),
+        ("inspect --sort r", ["runtime", "read"]),
+    ],
+)
+def test_shell_completion_knows_views_and_leaves_paths_to_the_shell(words, offered):
+    from vmsonar_inspect.answers import SORTS, VIEWS
+
+    from vmsonar.commands import inspect
+
+    assert (inspect._VIEWS.split(", "), inspect._SORTS.split(", ")) == (list(VIEWS), list(SORTS))
+    line = f"vmsonar {words}"
+    asked = {
+        "_VMSONAR_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words.split(" "))),
+    }
+    done = subprocess.run(VMSONAR, capture_output=True, text=True, env=os.environ | asked, check=False)
+    assert done.stdout.split() == offered
+
+
 @pytest.mark.parametrize("entry", cli.COMMANDS, ids=lambda entry: entry.name)
 def test_each_command_is_documented(entry):
     root = Path(__file__).parents[2]

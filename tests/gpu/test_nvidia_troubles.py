@@ -144,7 +144,7 @@ def test_hardware_without_its_driver_is_said_once(machine: Machine, stub: Stub) 
     collector = GpuCollector(machine.host, IDS, library=stub.library)
     assert plain(collector.collect(tick())) == {"gap": [gap("driver_not_loaded")]}
     assert plain(collector.collect(tick(10))) == {}
-    (line,) = [each for each in collector.capabilities() if each.item == "nvidia GPUs"]
+    (line,) = [each for each in collector.capabilities() if each.item == "NVIDIA GPUs"]
     assert (line.available, line.remedy) == (False, "load the driver: modprobe nvidia")
 
 
@@ -164,7 +164,7 @@ def test_devices_that_may_not_be_opened_have_a_remedy(stub: Stub, collector: Gpu
     for code, reason in ((4, "no_permission"), (9, "driver_not_loaded")):
         stub.play(f"driver init {code}\n")
         assert plain(collector.collect(tick(code * 100))) == {"gap": [gap(reason)]}
-        (line,) = [each for each in collector.capabilities() if each.item == "nvidia GPUs"]
+        (line,) = [each for each in collector.capabilities() if each.item == "NVIDIA GPUs"]
         assert (line.available, line.reason) == (False, reason)
         assert "vmsonar-nvidia.conf" in (line.remedy or "")
 
@@ -172,7 +172,7 @@ def test_devices_that_may_not_be_opened_have_a_remedy(stub: Stub, collector: Gpu
 def test_library_version_mismatch(stub: Stub, collector: GpuCollector) -> None:
     stub.play("driver init 18\n")
     assert plain(collector.collect(tick())) == {"gap": [gap("library_version_mismatch")]}
-    (line,) = [each for each in collector.capabilities() if each.item == "nvidia GPUs"]
+    (line,) = [each for each in collector.capabilities() if each.item == "NVIDIA GPUs"]
     assert (line.available, line.reason) == (False, "library_version_mismatch")
 
 

@@ -38,7 +38,7 @@ def process_capabilities(collector: str, table: ProcessTable) -> list[Capability
         ),
         Capability(
             collector=collector,
-            item="I/O of all processes",
+            item="I/O of other users' processes",
             available=not denied,
             reason=_IO_DENIED if denied else None,
             remedy=_REMEDY_IO if denied else None,

@@ -42,19 +42,31 @@ class Wish:
 
 
 _VIEWS = "summary, jobs, containers, gpus, users, programs, timeline, advice, gaps"
+_SORTS = "cpu, memory, gpu, runtime, start, read, write, energy, name"
+
+
+def _complete_view(incomplete: str) -> list[str]:
+    """Views that begin so; an empty word is left to the shell, which knows the paths."""
+    return [name for name in _VIEWS.split(", ") if incomplete and name.startswith(incomplete)]
+
+
+def _complete_sort(incomplete: str) -> list[str]:
+    return [name for name in _SORTS.split(", ") if name.startswith(incomplete)]
 
 
 def command(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PATH…] [VIEW]", help=f"Archives, bundles or folders of them; then one of: {_VIEWS}."
+            metavar="[PATH…] [VIEW]",
+            help=f"Archives, bundles or folders of them; then one of: {_VIEWS}.",
+            autocompletion=_complete_view,
         ),
     ] = None,
     job: Annotated[str | None, typer.Option(metavar="ID", help="The story of one job.")] = None,
     sort: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="cpu, memory, gpu, runtime, start, read, write, energy or name."),
+        typer.Option(metavar="KEY", help=f"By one of {_SORTS}.", autocompletion=_complete_sort),
     ] = None,
     top: Annotated[int | None, typer.Option(min=1, metavar="N", help="Show only so many rows.")] = None,
     since: Annotated[

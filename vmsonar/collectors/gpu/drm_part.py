@@ -65,8 +65,9 @@ class DrmPart(Part):
 
 
 def _sight(collector: str, vendor: str, seen: bool) -> Capability:
-    reason = None if seen else f"no driver of a GPU of {vendor} is loaded"
-    return Capability(collector=collector, item=f"{vendor} GPUs", available=seen, reason=reason)
+    name = {"amd": "AMD", "intel": "Intel"}.get(vendor, vendor)
+    reason = None if seen else f"no driver of an {name} GPU is loaded"
+    return Capability(collector=collector, item=f"{name} GPUs", available=seen, reason=reason)
 
 
 def _hidden(collector: str) -> Capability:

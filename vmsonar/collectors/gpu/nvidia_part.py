@@ -61,7 +61,7 @@ class NvidiaPart(Part):
         return self._ask(lambda: source.cards(version, now, boottime), None)
 
     def capabilities(self, collector: str) -> list[Capability]:
-        item = "nvidia GPUs"
+        item = "NVIDIA GPUs"
         if driver_version(self._host) is None:
             remedy = _REMEDIES["driver_not_loaded"] if nvidia_hardware(self._host) else None
             reason = "no NVIDIA driver is loaded"
