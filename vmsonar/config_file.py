@@ -57,7 +57,10 @@ def parse_config(text: str, source: str) -> Config:
     try:
         return msgspec.convert({} if tree is None else tree, Config, dec_hook=decode_value)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{source}: {_key_message(str(error))}") from None
+        # in the function: a daemon whose configuration is right need not hold it in memory
+        from vmsonar.config_errors import key_message
+
+        raise UsageError(f"{source}: {key_message(str(error), Config)}") from None
 
 
 def read_config(path: Path) -> Config:
@@ -95,14 +98,3 @@ def _yaml_message(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     where = f"line {mark.line + 1}: " if mark is not None else ""
     return f"{where}{getattr(error, 'problem', None) or error}"
-
-
-def _key_message(message: str) -> str:
-    """`Expected `str`, got `int` - at `$.a.b`` as `a.b: expected str, got int`."""
-    text, _, path = message.partition(" - at `")
-    path = path.rstrip("`").removeprefix("$").removeprefix(".")
-    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text)
-    if unknown:
-        return f"{path}.{unknown[1]}: unknown key".removeprefix(".")
-    text = text.replace("`", "")
-    return f"{path}: {text[:1].lower()}{text[1:]}" if path else text

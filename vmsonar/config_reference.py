@@ -19,7 +19,7 @@ One YAML file: `--config FILE`, else `VMSONAR_CONFIG`, else `/etc/vmsonar/config
 every key is optional. An unknown key, a key that stands twice and a value of the wrong type are refused,
 with the key's path:
 
-    vmsonar: /etc/vmsonar/config.yaml: collectors.gpu: invalid enum value 'maybe'
+    vmsonar: /etc/vmsonar/config.yaml: collectors.gpu: 'maybe' is not one of auto, none
 
 Only `true` and `false` are booleans; `no`, `off` and `NO` are words. Durations need a unit
 (`500ms`, `10s`, `5min`, `2h`, `30d`), sizes may have one (`512MiB`, `2GiB`, `1.5GB`). `VMSONAR_ARCHIVE`

@@ -223,7 +223,10 @@ def test_a_broken_configuration_is_one_line(tmp_path, capsys):
     (tmp_path / "c.yaml").write_text("intervall: 1s\n")
     for name in ("sample", "sysinfo", "status", "doctor"):
         assert cli.run([name, "--config", str(tmp_path / "c.yaml")]) == 2
-        assert capsys.readouterr().err == f"vmsonar: {tmp_path}/c.yaml: intervall: unknown key\n"
+        assert (
+            capsys.readouterr().err
+            == f"vmsonar: {tmp_path}/c.yaml: intervall: unknown key; did you mean interval?\n"
+        )
 
 
 def test_the_daemon_command_becomes_the_daemon(tmp_path, config):
