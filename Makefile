@@ -2,12 +2,15 @@
 PYTHON ?= python3
 VENV   ?= .venv
 EXTRAS ?= dev
+# What an offline installation holds, and for which Pythons beside our own (3.12 3.13).
+NODE_EXTRAS  ?= sign
+MORE_PYTHONS ?=
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 RUNNABLE := $(VENV)/.runnable
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test check format bench chaos wheel wheelhouse docs clean
+.PHONY: help venv run test check format bench chaos wheel wheelhouse single docs clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,8 +62,14 @@ wheel: venv ## Build the wheel, install it alone into an empty environment and r
 
 wheelhouse: venv ## Build an offline installation: wheels with their hashes, in wheelhouse/
 	rm -rf wheelhouse
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --wheel-dir wheelhouse '.[sign]'
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --wheel-dir wheelhouse '.[$(NODE_EXTRAS)]' pip
+	set -e; for version in $(MORE_PYTHONS); do $(BIN)/python -m pip download --quiet --disable-pip-version-check \
+	  --dest wheelhouse --find-links wheelhouse --only-binary :all: --python-version $$version 'vmsonar[$(NODE_EXTRAS)]'; done
 	$(BIN)/python cloud-init/pin.py wheelhouse
+
+single: wheelhouse ## Build one file that installs all of it: sudo python3 dist/vmsonar-….pyz
+	$(BIN)/python cloud-init/single.py wheelhouse dist
+	cd dist && sha256sum vmsonar-*.pyz
 
 docs: venv ## Generate the reference pages, the JSON Schema and the examples in cloud-init/
 	$(BIN)/python -m vmsonar_archive.reference docs
@@ -69,4 +78,4 @@ docs: venv ## Generate the reference pages, the JSON Schema and the examples in 
 	$(BIN)/python -m vmsonar_inspect.reference docs
 
 clean: ## Remove what make made
-	rm -rf $(VENV) dist build demo-archive demo-*.tar demo-*.html
+	rm -rf $(VENV) dist build wheelhouse demo-archive demo-*.tar demo-*.html

@@ -1,4 +1,4 @@
-"""Writes requirements.txt beside the wheels of a folder: each by version and hash, for pip --require-hashes."""
+"""Writes requirements.txt beside the wheels of a folder: each by version and hashes, for pip --require-hashes."""
 
 import hashlib
 import sys
@@ -6,12 +6,13 @@ from pathlib import Path
 
 
 def pinned(folder: Path) -> str:
-    lines = []
+    """One line per package; several wheels of it, for several Pythons, are several hashes."""
+    hashes: dict[str, list[str]] = {}
     for wheel in sorted(folder.glob("*.whl")):
         name, version = wheel.name.split("-")[:2]
         digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-        lines.append(f"{name}=={version} --hash=sha256:{digest}\n")
-    return "".join(lines)
+        hashes.setdefault(f"{name}=={version}", []).append(f"--hash=sha256:{digest}")
+    return "".join(f"{package} {' '.join(found)}\n" for package, found in hashes.items())
 
 
 if __name__ == "__main__":

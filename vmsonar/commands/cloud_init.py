@@ -6,7 +6,15 @@ from typing import Annotated
 import typer
 from vmsonar_archive.errors import Exit
 
-from vmsonar.lifecycle.user_data import Choices, Site, config_for, extras_for, user_data, with_extras
+from vmsonar.lifecycle.user_data import (
+    Choices,
+    Site,
+    config_for,
+    extras_for,
+    single_file,
+    user_data,
+    with_extras,
+)
 
 
 def command(
@@ -14,6 +22,15 @@ def command(
     wheels: Annotated[
         str | None,
         typer.Option(help="Folder on the image with the wheels of make wheelhouse.", metavar="DIR"),
+    ] = None,
+    single: Annotated[
+        str | None,
+        typer.Option(
+            "--single-file", help="Path on the image or URL of the file of make single.", metavar="URL"
+        ),
+    ] = None,
+    sha256: Annotated[
+        str | None, typer.Option(help="Its SHA-256; anything else is not installed.", metavar="HEX")
     ] = None,
     package: Annotated[str, typer.Option(help="What pip installs otherwise.", metavar="SPEC")] = "vmsonar",
     process_io: Annotated[bool, typer.Option("--process-io", help="Show the I/O of every process.")] = False,
@@ -61,7 +78,11 @@ def command(
     options = tuple(name for name, wanted in chosen.items() if wanted)
     extras = extras_for(choices, saves=chosen["--save"])
     site = Site(
-        package=with_extras(package, extras), wheels=wheels, config=config_for(choices), options=options
+        package=with_extras(package, extras),
+        wheels=wheels,
+        single=single_file(single, sha256, wheels),
+        config=config_for(choices),
+        options=options,
     )
     sys.stdout.write(user_data(site))
     return Exit.OK

@@ -64,7 +64,8 @@ class Installer:
         if self._live:
             units = sorted(path.name for path in (self._root / _UNITS).glob("vmsonar*") if path.is_file())
             if units:
-                self._run(["systemctl", "disable", "--now", *units])
+                self._run(["systemctl", "stop", *units])
+                self._run(["systemctl", "disable", *units])
         removed = [path for path in self._installed() if path.exists()]
         if purge:
             kept = ("var/lib/vmsonar", "var/lib/vmsonar-bundles", "var/lib/vmsonar-forward", "etc/vmsonar")
@@ -167,4 +168,6 @@ def _run(command: list[str]) -> None:
 
 
 def _environment() -> dict[str, str]:
-    return {"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), "SYSTEMD_PAGER": "cat"}
+    """Where systemd does not run (sd_booted(3)), as when an image is built, files are all there is to change."""
+    settings = {"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), "SYSTEMD_PAGER": "cat"}
+    return settings if Path("/run/systemd/system").is_dir() else {**settings, "SYSTEMD_OFFLINE": "1"}

@@ -30,6 +30,8 @@ class Site:
     package: str = "vmsonar"
     #: A folder on the image that holds the wheels, for machines that reach no package index.
     wheels: str | None = None
+    #: A single-file build, by its path on the image or its URL, and its SHA-256.
+    single: tuple[str, str] | None = None
     config: dict[str, Any] = field(default_factory=dict)
     #: Options of `vmsonar install`.
     options: tuple[str, ...] = ()
@@ -127,7 +129,24 @@ def _command(site: Site) -> list[str]:
     settings = [f"VMSONAR_PACKAGE={site.package}"]
     if site.wheels is not None:
         settings = [f"VMSONAR_WHEELS={site.wheels}"]
+    if site.single is not None:
+        settings = [f"VMSONAR_SINGLE={site.single[0]}", f"VMSONAR_SHA256={site.single[1]}"]
     return ["env", *settings, _SETUP, *site.options]
+
+
+def single_file(url: str | None, sha256: str | None, wheels: str | None) -> tuple[str, str] | None:
+    """The single-file build that is meant; refuses one that nobody could check."""
+    if url is None:
+        if sha256 is not None:
+            raise UsageError("--sha256 is that of --single-file: give both")
+        return None
+    if wheels is not None:
+        raise UsageError("--single-file and --wheels exclude each other: give one of them")
+    if not url.startswith(("/", "https://")):
+        raise UsageError(f"--single-file: {url!r} is neither a full path nor https://")
+    if sha256 is None or not re.fullmatch("[0-9a-f]{64}", sha256):
+        raise UsageError("--single-file needs --sha256 with the 64 digits that sha256sum prints")
+    return url, sha256
 
 
 def check(document: dict[str, Any]) -> None:

@@ -16,6 +16,19 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "variants/upload.yaml": ("--upload-url", "s3://example-bucket/vms/{node}/"),
     "variants/spot.yaml": ("--upload-url", "s3://example-bucket/vms/{node}/", "--notice", "aws"),
     "variants/offline.yaml": ("--wheels", "/opt/vmsonar-wheels", "--save"),
+    "variants/single-file.yaml": (
+        "--single-file",
+        "https://files.example.org/vmsonar.pyz",
+        "--sha256",
+        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "--save",
+    ),
+    "variants/mint.yaml": (
+        "--upload-url",
+        "mint+https://urls.example.org/vmsonar",
+        "--token-file",
+        "/etc/vmsonar/mint-token",
+    ),
     "variants/one-shot.yaml": ("--one-shot", "--process-io"),
 }
 

@@ -1,0 +1,245 @@
+"""One file installs everything: on a machine without pip, venv and network, twice, and one version over another."""
+
+import base64
+import hashlib
+import http.server
+import ssl
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import yaml
+from vmsonar_archive.errors import UsageError
+
+from tests.parts import requires
+from tests.real.certificates import make_authority
+from tests.real.guest import Guest
+from vmsonar.lifecycle.shipped import shipped
+from vmsonar.lifecycle.user_data import Site, single_file, user_data
+
+pytestmark = requires("systemd_guest")
+REPOSITORY = Path(__file__).resolve().parents[2]
+FOLDERS = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SETUP = "/usr/local/sbin/vmsonar-setup"
+
+
+@pytest.fixture(scope="module")
+def wheelhouse(tmp_path_factory) -> Path:
+    """What `make wheelhouse` builds."""
+    place = tmp_path_factory.mktemp("wheels")
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--wheel-dir"]
+    subprocess.run([*build, str(place), f"{REPOSITORY}[sign]", "pip"], check=True, timeout=300)
+    pin(place)
+    return place
+
+
+def pin(wheels: Path) -> None:
+    subprocess.run([sys.executable, shipped("pin.py"), wheels], check=True)
+
+
+def pack(wheels: Path, folder: Path) -> Path:
+    command = [sys.executable, shipped("single.py"), wheels, folder]
+    return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+
+
+@pytest.fixture(scope="module")
+def single(wheelhouse, tmp_path_factory) -> Path:
+    return pack(wheelhouse, tmp_path_factory.mktemp("single"))
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory) -> Iterator[Guest]:
+    """A machine that has Python and neither pip nor what makes one."""
+    with Guest(tmp_path_factory.mktemp("vm") / "guest", host_name="bare") as guest:
+        for path in guest.root.glob("usr/lib/python3*/ensurepip"):
+            subprocess.run(["rm", "-r", path], check=True)
+        guest.write(SETUP, shipped("setup.sh").read_bytes(), mode=0o755)
+        yield guest
+
+
+def inside(guest: Guest, *words: str | Path) -> "subprocess.CompletedProcess[str]":
+    """Runs a command in the guest's tree, with nothing of ours in its environment."""
+    script = 'mount -t proc proc "$0/proc" && exec chroot "$0" env -i "$@"'
+    command = ["unshare", "--mount", "sh", "-c", script, guest.root, FOLDERS, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_the_same_wheels_give_the_same_file(wheelhouse, single, tmp_path):
+    again = pack(wheelhouse, tmp_path)
+    assert again.name == single.name
+    assert again.read_bytes() == single.read_bytes()
+    with zipfile.ZipFile(single) as packed:
+        assert packed.testzip() is None
+
+
+def test_nothing_but_the_file_is_needed(bare, single):
+    bare.copy_in(single, "/root/vmsonar.pyz")
+    done = inside(bare, "python3", "/root/vmsonar.pyz", "--no-start", "--save")
+    assert done.returncode == 0, done.stderr
+    assert "enabled: vmsonar.service, vmsonar-bundle.service" in done.stdout
+    assert inside(bare, "vmsonar", "--version").stdout.startswith("vmsonar ")
+    assert inside(bare, "vmsonar", "sample").stdout.startswith('{"time":')
+    assert (bare.root / "etc/systemd/system/multi-user.target.wants/vmsonar.service").is_symlink()
+    assert inside(bare, "python3", "/root/vmsonar.pyz", "--no-start").returncode == 0
+    assert list(bare.root.glob("tmp/*")) == []
+
+
+def test_who_may_not_or_has_another_python_is_told(bare, single, tmp_path):
+    bare.copy_in(single, "/usr/local/share/vmsonar.pyz")
+    user = ("setpriv", "--reuid", "65534", "--clear-groups")
+    done = inside(bare, *user, "python3", "/usr/local/share/vmsonar.pyz")
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert "run it as root" in done.stderr
+    with zipfile.ZipFile(single) as packed, zipfile.ZipFile(tmp_path / "other.pyz", "w") as other:
+        for name in packed.namelist():
+            other.writestr(name.replace("cp311-cp311", "cp39-cp39"), packed.read(name))
+    bare.copy_in(tmp_path / "other.pyz", "/root/other.pyz")
+    done = inside(bare, "python3", "/root/other.pyz")
+    assert done.returncode == 3
+    assert "it was built for cp39 on x86_64, and here is cp311" in done.stderr
+
+
+def set_up(bare: Guest, source: str, digest: str, *settings: str) -> "subprocess.CompletedProcess[str]":
+    chosen = [f"VMSONAR_SINGLE={source}", f"VMSONAR_SHA256={digest}", *settings]
+    return inside(bare, *chosen, SETUP, "--no-start")
+
+
+def test_anything_else_than_what_was_meant_is_refused(bare, single):
+    before = (bare.root / "opt/vmsonar/bin/vmsonar").stat()
+    bare.copy_in(single, "/root/vmsonar.pyz")
+    done = set_up(bare, "/root/vmsonar.pyz", "0" * 64)
+    assert done.returncode != 0
+    assert f"is not what was meant: its SHA-256 is {sha256(single)}" in done.stderr
+    for source in ("/root/gone.pyz", "http://127.0.0.1/x", "https://127.0.0.1:1/x?canary=1"):
+        done = set_up(bare, source, sha256(single))
+        assert done.returncode != 0
+        assert (done.stderr.count("\n"), "canary" in done.stderr) == (1, False), done.stderr
+    assert (bare.root / "opt/vmsonar/bin/vmsonar").stat() == before
+    assert list(bare.root.glob("tmp/*")) == []
+
+
+@contextmanager
+def serving(folder: Path, certificate: Path) -> Iterator[int]:
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_it_is_fetched_once(bare, single, tmp_path):
+    authority = make_authority(tmp_path)
+    bare.copy_in(authority.certificate, "/root/ca.pem")
+    trust = "SSL_CERT_FILE=/root/ca.pem"
+    with serving(single.parent, authority.issue("files")) as port:
+        url = f"https://127.0.0.1:{port}/{single.name}"
+        done = set_up(bare, url, sha256(single), trust)
+        assert done.returncode == 0, done.stderr
+    # The server has gone: whoever runs again needs it no more.
+    assert set_up(bare, url, sha256(single), trust).returncode == 0
+    (bare.root / "opt/vmsonar/bin/vmsonar").unlink()
+    assert set_up(bare, url, sha256(single), trust).returncode != 0
+
+
+def with_version(wheelhouse: Path, version: str, folder: Path) -> Path:
+    """The same wheels, with ours under another version."""
+    folder.mkdir()
+    for wheel in wheelhouse.glob("*.whl"):
+        if not wheel.name.startswith("vmsonar-"):
+            (folder / wheel.name).symlink_to(wheel)
+    (ours,) = wheelhouse.glob("vmsonar-*.whl")
+    old = ours.name.split("-")[1]
+    records = []
+    with (
+        zipfile.ZipFile(ours) as read,
+        zipfile.ZipFile(folder / ours.name.replace(old, version), "w") as write,
+    ):
+        for name in read.namelist():
+            content = read.read(name)
+            target = name.replace(f"vmsonar-{old}.dist-info", f"vmsonar-{version}.dist-info")
+            if name.endswith(("/METADATA", "vmsonar/__init__.py")):
+                content = content.replace(old.encode(), version.encode())
+            if not name.endswith("/RECORD"):
+                digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+                records.append(f"{target},sha256={digest},{len(content)}\n")
+                write.writestr(target, content)
+        write.writestr(f"vmsonar-{version}.dist-info/RECORD", "".join(records))
+    pin(folder)
+    return folder
+
+
+def test_one_version_over_another_keeps_what_was_recorded(bare, single, wheelhouse, tmp_path):
+    bare.copy_in(single, "/root/vmsonar.pyz")
+    assert inside(bare, "python3", "/root/vmsonar.pyz", "--no-start").returncode == 0
+    assert inside(bare, "vmsonar", "sample", "--archive", "/var/lib/vmsonar").returncode == 0
+    bare.write("/etc/vmsonar/config.yaml", "interval: 30s\n")
+    here = inside(bare, "vmsonar", "--version").stdout
+    newer = pack(with_version(wheelhouse, "9.9.9", tmp_path / "newer"), tmp_path)
+    bare.copy_in(newer, "/root/newer.pyz")
+    for file, said in (("newer", "vmsonar 9.9.9\n"), ("vmsonar", here)):
+        assert inside(bare, "python3", f"/root/{file}.pyz", "--no-start").returncode == 0
+        assert inside(bare, "vmsonar", "--version").stdout == said
+        assert inside(bare, "vmsonar", "sample", "--archive", "/var/lib/vmsonar").returncode == 0
+        assert inside(bare, "vmsonar", "verify", "/var/lib/vmsonar").returncode == 0
+    assert bare.read("/etc/vmsonar/config.yaml") == b"interval: 30s\n"
+    assert '"samples": 3' in inside(bare, "vmsonar", "verify", "/var/lib/vmsonar", "--json").stdout
+    done = inside(bare, "vmsonar", "uninstall")
+    assert done.returncode == 0, done.stderr
+    assert list(bare.root.glob("etc/systemd/system/**/vmsonar*")) == []
+    assert (bare.root / "var/lib/vmsonar/archive.json").exists()
+
+
+def test_a_wrong_hash_does_not_hold_up_the_boot_and_a_right_one_installs(bare, single):
+    subprocess.run(["rm", "-rf", bare.root / "opt/vmsonar", bare.root / "var/lib/vmsonar"], check=True)
+    bare.copy_in(single, "/root/vmsonar.pyz")
+    bare.user_data = user_data(Site(single=("/root/vmsonar.pyz", "0" * 64)))
+    bare.seed()
+    bare.boot()
+    assert "SHA-256" in bare.read("/var/log/cloud-init-output.log").decode()
+    assert not (bare.root / "opt/vmsonar").exists()
+    assert bare.run("systemctl", "is-active", "multi-user.target").stdout == "active\n"
+    bare.power_off()
+    bare.user_data = user_data(Site(single=("/root/vmsonar.pyz", sha256(single))))
+    bare.instance_id = "i-second"
+    bare.seed()
+    bare.boot()
+    assert bare.run("systemctl", "is-active", "vmsonar").stdout == "active\n"
+    bare.kill()
+
+
+def test_the_generator_wants_a_hash():
+    digest = "0" * 64
+    assert single_file("https://x/v.pyz", digest, None) == ("https://x/v.pyz", digest)
+    assert single_file(None, None, None) is None
+    for url, given, wheels, message in (
+        ("https://x/v.pyz", None, None, "needs --sha256"),
+        ("https://x/v.pyz", "abc", None, "needs --sha256"),
+        ("http://x/v.pyz", digest, None, "neither a full path nor https"),
+        ("https://x/v.pyz", digest, "/wheels", "exclude each other"),
+        (None, digest, None, "give both"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            single_file(url, given, wheels)
+    document = yaml.safe_load(user_data(Site(single=("/v.pyz", digest))))
+    assert document["runcmd"] == [["env", "VMSONAR_SINGLE=/v.pyz", f"VMSONAR_SHA256={digest}", SETUP]]
