@@ -24,6 +24,8 @@ class Store(ThreadingHTTPServer):
         self.plan: list[str] = []
         #: Whether the URLs also let somebody look what is there.
         self.may_look = False
+        #: What a PUT that is to wait waits for.
+        self.released = threading.Event()
 
     def url(self, name: str) -> str:
         return f"https://localhost:{self.server_port}/bucket/{name}?X-Amz-Signature=canary-secret"
@@ -47,6 +49,8 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         content = self.rfile.read(size)
+        if what == "wait":
+            self.server.released.wait(60)
         if what.isdigit():
             self._answer(int(what), {"Location": "https://localhost:1/elsewhere"} if what[0] == "3" else {})
         elif name in self.server.stored and self.headers.get("If-None-Match") == "*":

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 from vmsonar_archive.bundle.make import Bundled, Options, bundle_into_folder
-from vmsonar_archive.errors import VmsonarError
+from vmsonar_archive.errors import UsageError, VmsonarError
 
 from vmsonar.config_save import Save
 from vmsonar.lifecycle.apart import answer_of
@@ -49,6 +49,8 @@ def do(step: Step) -> Saved:
     """Does it here and now."""
     archive = Path(step.archive)
     if step.what == "keep":
+        if not step.waiting.is_dir():
+            raise UsageError(f"save.waiting: {step.waiting} is not a folder here: make it")
         # Counted as taken, because from now on the bundle there is what has to be sent.
         return _told(bundle_into_folder(archive, step.waiting, step.options))
     assert step.save.to is not None

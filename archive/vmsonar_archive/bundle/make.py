@@ -61,9 +61,9 @@ def bundle_into_folder(archive: Path, folder: Path, options: Options) -> Bundled
             file.commit()
             made.append(file.path)
             return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        place = place_of(folder, name)
-        refuse_inside(place, archive)
+        place = folder / f"{name}.tar"
         open_files.append(OutputFile(place))
+        refuse_inside(place, archive)
         _give_to_owner(open_files[0].descriptor, folder)
         return open_files[0].descriptor
 
