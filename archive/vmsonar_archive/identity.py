@@ -1,5 +1,6 @@
 """Which archive this is and which node it belongs to: archive.json, and the namespace that stays on the node."""
 
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -103,3 +104,16 @@ def set_aside(root: Path, identity: ArchiveIdentity) -> Path:
     files.fsync_folder(aside)
     files.fsync_folder(root)
     return aside
+
+
+def take_back(root: Path, identity: ArchiveIdentity) -> None:
+    """Undoes a set_aside() that was interrupted and is not wanted any more: the machine is the archive's after all."""
+    aside = root / layout.EARLIER_FOLDER / identity.archive
+    if not aside.is_dir() or (aside / layout.ARCHIVE_FILE).exists():
+        return
+    for entry in sorted(aside.iterdir()):
+        if not (root / entry.name).exists():
+            entry.rename(root / entry.name)
+    files.fsync_folder(root)
+    with suppress(OSError):  # what has its name taken stays where it is
+        aside.rmdir()

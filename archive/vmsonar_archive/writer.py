@@ -233,6 +233,7 @@ def _identify(root: Path, node: NodeIdentity, now: Callable[[], datetime]) -> Ar
         return identity.begin(root, node, now())
     archive = identity.read_identity(root)
     if archive.is_of(node):
+        identity.take_back(root, archive)
         return archive
     identity.set_aside(root, archive)
     return identity.begin(root, node, now())
