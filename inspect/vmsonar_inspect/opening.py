@@ -16,11 +16,15 @@ from vmsonar_inspect.waiting import waiting
 
 @contextmanager
 def opened(
-    paths: Sequence[Path], settings: Settings, deep: bool = True, quiet: bool = False
+    paths: Sequence[Path], settings: Settings, deep: bool | None = True, quiet: bool = False
 ) -> Iterator[Inspection]:
-    """An inspection of everything that lies at these paths; a shallow one never reads processes."""
+    """An inspection of everything that lies at these paths; a shallow one never reads processes.
+
+    None is deep for one machine and shallow for many.
+    """
     with waiting("looking", quiet) as wait:
         sources, hosts = find_archives(paths)
+        deep = len(sources) == 1 if deep is None else deep
         wait.title = f"looking at {_what(sources)}"
         tables = open_tables(list(paths), since=settings.frame.since, until=settings.frame.until, wait=wait)
         wait.title = f"reading {_what(sources)}"

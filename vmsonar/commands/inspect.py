@@ -151,7 +151,7 @@ def command(
     if follow:
         _follow(folders, settings, wish, _duration(every, "--every"))
         return
-    with opened(folders, settings(), wish.is_deep or html is not None) as inspection:
+    with opened(folders, settings(), wish.is_deep if html is None else None) as inspection:
         if html is not None:
             _write_page(inspection, html, zone)
             return

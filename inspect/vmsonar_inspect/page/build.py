@@ -14,10 +14,10 @@ import msgspec
 
 from vmsonar_inspect.answers import Summary, fleet_rows, summary_of
 from vmsonar_inspect.inspection import Inspection
-from vmsonar_inspect.page import parts
+from vmsonar_inspect.page import fleet, parts
 from vmsonar_inspect.page.charts import STEPS, Stacks, machine_charts
-from vmsonar_inspect.page.markup import Markup, joined, table, tag
-from vmsonar_inspect.render.lists import fleet_columns
+from vmsonar_inspect.page.fleet_charts import FleetCharts
+from vmsonar_inspect.page.markup import Markup, joined, tag
 
 _FIGURES = (
     ("cpu", "CPU: busy cores", True),
@@ -31,7 +31,10 @@ _FIGURES = (
     ("container-memory", "Memory per container", False),
     ("gpu-busy", "GPU busy", False),
     ("gpu-memory", "GPU memory", False),
-    ("gpu-power", "GPU power", False),
+    ("gpu-power", "GPU power", True),
+    ("fleet-cores", "Busy cores per machine", True),
+    ("fleet-memory", "Memory per machine", True),
+    ("fleet-gpus", "GPU busy, the least busy machines", True),
 )
 
 
@@ -72,8 +75,23 @@ def _page(inspection: Inspection, zone: tzinfo) -> str:
 def _fleet_page(inspection: Inspection, zone: tzinfo) -> str:
     rows = fleet_rows(inspection)
     title = f"{len(rows)} machines"
-    body = joined([tag("h1", title), tag("p", "Worst used first."), table(fleet_columns(zone), rows)])
-    return document(title, body)
+    gaps = [gap for _, gap in inspection.gaps]
+    seen = any(row.first is not None for row in rows)
+    data = FleetCharts(inspection, rows).data(_zone(zone)) if seen else None
+    body = [fleet.masthead(rows, zone), fleet.tiles(rows)]
+    sections = [
+        ("advice", "Advice", fleet.advice(inspection, rows)),
+        ("use", "Use of each, worst first", fleet.bars(rows)),
+        *([("charts", "Over time", _figures(data["charts"]))] if data else []),
+        *fleet.lists(rows, gaps, zone),
+    ]
+    links = [tag("a", name, href=f"#{place}") for place, name, _ in sections]
+    body += [tag("nav", *links), *(parts.section(place, name, part) for place, name, part in sections)]
+    return document(title, joined(body), data)
+
+
+def _zone(zone: tzinfo) -> str:
+    return zone.key if isinstance(zone, ZoneInfo) else "UTC" if zone is UTC else str(zone)
 
 
 def _data(inspection: Inspection, found: Summary, zone: tzinfo) -> dict[str, Any]:
@@ -90,7 +108,7 @@ def _data(inspection: Inspection, found: Summary, zone: tzinfo) -> dict[str, Any
         "first": moments[0].time.timestamp(),
         "step": moments[0].seconds,
         "count": len(moments),
-        "zone": zone.key if isinstance(zone, ZoneInfo) else "UTC" if zone is UTC else str(zone),
+        "zone": _zone(zone),
         "holes": holes,
         "charts": charts,
     }
@@ -104,7 +122,7 @@ def _figures(charts: dict[str, Any]) -> Markup:
             canvas = tag("canvas", tabindex="0", role="img", aria_label=label)
             head = tag("figcaption", tag("h3", title))
             figures.append(tag("figure", head, canvas, data_chart=name, class_="wide" if wide else None))
-    note = "Drag over a chart to zoom, double-click for all of it. Grey: no samples. Dashed: what the machine has."
+    note = "Drag over a chart to zoom, double-click for all of it. Grey: no samples. Dashed: what there is."
     return joined([tag("p", note, class_="soft small"), _ZOOM, tag("div", *figures, class_="charts")])
 
 

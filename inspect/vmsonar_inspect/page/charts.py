@@ -79,14 +79,15 @@ def machine_charts(moments: Sequence[Moment], cpus: int | None, memory: int | No
             top=100,
         ),
     }
-    return {name: each for name, each in charts.items() if _has_data(each)}
+    return {name: each for name, each in charts.items() if has_data(each)}
 
 
 def _percent(share: float | None) -> float | None:
     return None if share is None else share * 100
 
 
-def _has_data(each: dict[str, Any]) -> bool:
+def has_data(each: dict[str, Any]) -> bool:
+    """Whether there is anything to draw."""
     return any(value is not None for one in each["series"] for value in one["values"])
 
 
@@ -102,7 +103,7 @@ class Stacks:
 
     def charts(self) -> dict[str, Any]:
         found = {**self._jobs(), **self._containers(), **self._gpus()}
-        return {name: each for name, each in found.items() if _has_data(each)}
+        return {name: each for name, each in found.items() if has_data(each)}
 
     def _rows(self, sql: str) -> list[Record]:
         assert self.coverage.first is not None
