@@ -151,6 +151,9 @@ def test_recover_takes_a_partial_bundle(archive: Path, tmp_path: Path) -> None:
     ("arguments", "word"),
     [
         (["--since", "yesterday"], b"not a time"),
+        (["--since", "99999999d"], b"not a time"),
+        (["--until", "0001-01-01T00:00+05:00"], b"not a time"),
+        (["--increment", "--only", "node"], b"leave out --only"),
         (["--only", "cpu,gpus"], b"not gpus"),
         (["--redact", "everything"], b"not everything"),
         (["--increment", "--since", "2h"], b"leave out --since"),

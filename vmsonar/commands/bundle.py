@@ -74,6 +74,10 @@ def command(
     """
     if increment and (since or until):
         raise UsageError("--increment goes by what was taken before: leave out --since and --until")
+    if increment and only is not None:
+        raise UsageError(
+            "--increment counts records as taken: leave out --only, or the other rows are never sent"
+        )
     if redact_key is not None and redact is None:
         raise UsageError("--redact-key is the key for --redact: say what to hide")
     options = Options(
@@ -110,13 +114,13 @@ def _moment(text: str | None) -> datetime | None:
         return None
     try:
         return datetime.now(UTC) - timedelta(seconds=parse_duration(text.removesuffix("ago").strip()))
-    except ValueError:
+    except (ValueError, OverflowError):
         pass
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise UsageError(f"{text!r} is not a time such as 2026-11-16T14:00Z or 2h") from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _read_key(path: Path) -> bytes:

@@ -95,7 +95,7 @@ def _duration(text: str) -> float | None:
 def _since(text: str) -> datetime:
     try:
         return datetime.now(UTC) - timedelta(seconds=parse_duration(text))
-    except ValueError:
+    except (ValueError, OverflowError):
         pass
     try:
         time = datetime.fromisoformat(text)
