@@ -23,8 +23,15 @@ _COLUMNS = {
 
 def step_for(coverage: Coverage, steps: int) -> float:
     """The shortest easy step with which that many suffice; never shorter than the sampling."""
-    least = max(coverage.span_seconds / max(1, steps), coverage.interval_seconds or 1.0)
+    least = max(_extent(coverage) / max(1, steps), coverage.interval_seconds or 1.0)
     return next((float(step) for step in _STEPS if step >= least * 0.999), math.ceil(least / 86400) * 86400.0)
+
+
+def _extent(coverage: Coverage) -> float:
+    """The time to show by the wall clock, which may have been set by years in a minute's recording."""
+    if coverage.first is None or coverage.last is None:
+        return coverage.span_seconds
+    return max(coverage.span_seconds, (coverage.last - coverage.first).total_seconds())
 
 
 def place(step: float, time: str = "time") -> str:

@@ -7,7 +7,7 @@ import pytest
 from vmsonar_archive.budget import Budget
 from vmsonar_archive.identity import NodeIdentity
 from vmsonar_archive.lines import encode_row
-from vmsonar_archive.records import EnergyRow, GpuProcessRow, GpuRow, JobRow, NodeRow, Row
+from vmsonar_archive.records import EnergyRow, GpuProcessRow, GpuRow, JobRow, NetRow, NodeRow, Row, SysInfo
 from vmsonar_archive.writer import ArchiveWriter
 from vmsonar_inspect.inspection import Settings
 from vmsonar_inspect.model import EnergyUse
@@ -22,20 +22,39 @@ HOUR = 3600
 AMD_RANGE = 65_532_610_987
 
 
-def record(root: Path, history: dict[int, list[Row]], kinds: dict[type, str]) -> Path:
-    """An archive with these rows, by second; every sample has a node of two CPUs that are idle."""
+def record(
+    root: Path,
+    history: dict[int, list[Row]],
+    kinds: dict[type, str],
+    provider: str | None = None,
+    stepped: datetime | None = None,
+) -> Path:
+    """An archive with these rows, by second; every sample has a node of two CPUs that are idle.
+
+    The first two samples may have been taken by another clock.
+    """
     node = NodeIdentity(machine_id="m", instance_id=None, hostname_short="vm", hostname_full="vm")
     writer = ArchiveWriter.open(root, node, Budget(max_bytes=GIB, min_free=0))
-    for second, rows in history.items():
+    writer.append_sysinfo(
+        SysInfo(time=START, seq=0, run="", boot=BOOT, boottime=10**12, cloud_provider=provider)
+    )
+    for number, (second, rows) in enumerate(history.items()):
+        begin = stepped if stepped is not None and number < 2 else START
         found = {"node": [encode_row(idle_node(second))]}
         for row in rows:
             found.setdefault(kinds[type(row)], []).append(encode_row(row))
-        writer.append(START + timedelta(seconds=second), BOOT, (1000 + second) * 10**9, found)
+        writer.append(begin + timedelta(seconds=second), BOOT, (1000 + second) * 10**9, found)
     writer.close()
     return root
 
 
-KINDS: dict[type, str] = {EnergyRow: "energy", GpuRow: "gpu", GpuProcessRow: "gpu_process", JobRow: "job"}
+KINDS: dict[type, str] = {
+    EnergyRow: "energy",
+    GpuRow: "gpu",
+    GpuProcessRow: "gpu_process",
+    JobRow: "job",
+    NetRow: "net",
+}
 
 
 def idle_node(second: int) -> NodeRow:
@@ -148,3 +167,26 @@ def test_the_energy_of_a_card_is_not_given_to_the_one_job_that_is_known(tmp_path
     energy = energy_of(tmp_path, history)
     assert energy.gpu_joules == pytest.approx(30_000)
     assert energy.jobs_joules == pytest.approx(3_000)
+
+
+@pytest.mark.parametrize(("provider", "expected"), [("azure", 100.0), ("gcp", 200.0)])
+def test_what_leaves_the_machine_is_counted_once(provider: str, expected: float, tmp_path: Path) -> None:
+    above = ("eth0", "eth0.100", "br0", "bond0", "vlan7", "wg0", "veth12", "enP4s1np0")
+    history: dict[int, list[Row]] = {
+        second: [NetRow(interface=name, received_bytes=second * 100, sent_bytes=0) for name in above]
+        for second in range(0, 101, 10)
+    }
+    root = record(tmp_path / "archive", history, KINDS, provider)
+    with open_tables([root]) as tables:
+        found = tables.sql("SELECT DISTINCT net_received_bytes_per_second FROM node_rates").fetchall()
+    assert [rate for (rate,) in found if rate is not None] == [expected]
+
+
+def test_a_clock_that_was_set_does_not_make_a_timeline_without_end(tmp_path: Path) -> None:
+    history: dict[int, list[Row]] = {second: [] for second in range(0, 101, 10)}
+    root = record(tmp_path / "archive", history, KINDS, stepped=datetime(2026, 11, 1, tzinfo=UTC))
+    with opened([root], Settings()) as inspection:
+        (machine,) = inspection.machines
+        moments = inspection.timeline(machine.archive, 60)
+    assert len(moments) <= 61
+    assert sum(moment.cores is not None for moment in moments) == 2

@@ -34,7 +34,8 @@ disks AS (
     GROUP BY archive, run, boot, seq
 ),
 
--- What stays on the machine, and bridges over what leaves it, would count twice.
+-- What stays on the machine, and what is built upon another interface (bridges, VLANs, tunnels), would count twice. So
+-- would on Azure the interface of accelerated networking: the one above it counts its packets as well.
 nets AS (
     SELECT
         archive, run, boot, seq,
@@ -43,9 +44,16 @@ nets AS (
     FROM net_rates
     WHERE
         interface <> 'lo' AND interface NOT LIKE 'veth%' AND interface NOT LIKE 'docker%'
-        AND interface NOT LIKE 'br-%' AND interface NOT LIKE 'virbr%' AND interface NOT LIKE 'cni%'
+        AND interface NOT LIKE 'br%' AND interface NOT LIKE 'vmbr%' AND interface NOT LIKE 'virbr%'
+        AND interface NOT LIKE 'lxc%' AND interface NOT LIKE 'lxd%' AND interface NOT LIKE 'cni%'
         AND interface NOT LIKE 'podman%' AND interface NOT LIKE 'cali%' AND interface NOT LIKE 'flannel%'
-        AND interface NOT LIKE 'bond%' AND interface NOT LIKE 'tun%' AND interface NOT LIKE 'tap%'
+        AND interface NOT LIKE 'cilium%' AND interface NOT LIKE 'vxlan%' AND interface NOT LIKE 'geneve%'
+        AND interface NOT LIKE 'bond%' AND interface NOT LIKE 'team%' AND interface NOT LIKE 'vlan%'
+        AND interface NOT LIKE '%.%' AND interface NOT LIKE 'tun%' AND interface NOT LIKE 'tap%'
+        AND interface NOT LIKE 'vnet%' AND interface NOT LIKE 'wg%' AND interface NOT LIKE 'tailscale%'
+        AND interface NOT LIKE 'macv%' AND interface NOT LIKE 'ipvl%' AND interface NOT LIKE 'ovs-%'
+        AND interface NOT LIKE 'dummy%' AND interface NOT LIKE 'ifb%'
+        AND NOT (interface LIKE 'enP%' AND archive IN (SELECT l.archive FROM latest_sysinfo AS l WHERE l.cloud_provider = 'azure'))
     GROUP BY archive, run, boot, seq
 ),
 
