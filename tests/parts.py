@@ -123,6 +123,7 @@ def _pcp() -> str | None:
 
 
 PROBES: dict[str, Callable[[], str | None]] = {
+    "ansible": lambda: _modules("ansible"),
     "atop": lambda: _commands("atop"),
     "bagit": lambda: _modules("bagit"),
     "chromium": _chromium,
@@ -130,6 +131,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "duckdb": lambda: _modules("duckdb"),
     "faketime": _faketime,
     "gcc": lambda: _commands("gcc"),
+    "hcl2": lambda: _modules("hcl2"),
     "java": lambda: _commands("java"),
     "jq": lambda: _commands("jq"),
     "kafka": _kafka,

@@ -66,7 +66,7 @@ def run_apart(
         try:
             channel.send(ours, msgspec.json.encode(orders))
             return msgspec.json.decode(_serve(ours, open_output, progress), type=Bundled)
-        except BrokenPipeError:
+        except ConnectionError:
             raise _ended() from None
         finally:
             ours.close()
