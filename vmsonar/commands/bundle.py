@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -13,11 +12,11 @@ from vmsonar_archive.bundle.redact import parse_kinds
 from vmsonar_archive.bundle.select import parse_only
 from vmsonar_archive.bundle.send import bundle_to_url, read_url, to_url
 from vmsonar_archive.errors import Exit, UsageError, VmsonarError
+from vmsonar_archive.moments import moment_in_utc
 
-from vmsonar.commands.options import ArchiveOption, ConfigOption
+from vmsonar.commands.options import ArchiveOption, ConfigOption, SinceOption, UntilOption
 from vmsonar.commands.output import print_json, progress_bar, writing_to
 from vmsonar.config_file import archive_in_question
-from vmsonar.quantities import parse_duration
 from vmsonar.streams import is_nowhere
 
 _MAX_KEY = 1024 * 1024
@@ -35,10 +34,8 @@ def command(
             metavar="OUT",
         ),
     ] = ".",
-    since: Annotated[
-        str | None, typer.Option(help="From this time on: 2026-11-16T14:00Z, or 2h ago.", metavar="TIME")
-    ] = None,
-    until: Annotated[str | None, typer.Option(help="Up to this time, exclusively.", metavar="TIME")] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     only: Annotated[
         str | None, typer.Option(help="Only these kinds of rows, such as node,cpu,job.", metavar="KINDS")
     ] = None,
@@ -82,8 +79,8 @@ def command(
         raise UsageError("--redact-key is the key for --redact: say what to hide")
     options = Options(
         sign=sign,
-        since=_moment(since),
-        until=_moment(until),
+        since=moment_in_utc(since),
+        until=moment_in_utc(until),
         only=parse_only(only) if only is not None else (),
         redact=parse_kinds(redact) if redact is not None else frozenset(),
         redact_key=_read_key(redact_key) if redact_key else None,
@@ -106,21 +103,6 @@ def _bundle(source: Path, output: str, options: Options, json: bool) -> Bundled:
         return bundle_to_url(source, to_url(read_url(output)), _progress, options)
     with writing_to(output):
         return bundle_to_file(source, Path(output), _progress, options)
-
-
-def _moment(text: str | None) -> datetime | None:
-    """A time in UTC unless it says otherwise, or a duration that has passed since."""
-    if text is None:
-        return None
-    try:
-        return datetime.now(UTC) - timedelta(seconds=parse_duration(text.removesuffix("ago").strip()))
-    except (ValueError, OverflowError):
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise UsageError(f"{text!r} is not a time such as 2026-11-16T14:00Z or 2h") from None
 
 
 def _read_key(path: Path) -> bytes:

@@ -1,12 +1,12 @@
 """`vmsonar forward`: tails the archive into Kafka or an HTTP endpoint."""
 
-from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import msgspec
 import typer
 from vmsonar_archive.bundle.redact import parse_kinds
 from vmsonar_archive.errors import AnswerIsNo, Exit, UsageError
+from vmsonar_archive.moments import moment_in_utc
 from vmsonar_archive.records import KINDS
 
 from vmsonar.commands.options import ArchiveOption, ConfigOption, JsonOption
@@ -34,7 +34,12 @@ def command(
     ] = "2min",
     since: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Send again from this time (RFC 3339, or 2h for two hours ago)."),
+        typer.Option(
+            "--since",
+            "--from",
+            metavar="TIME",
+            help="Send again from then on: 2026-11-16T08:00Z, today, 2h (ago).",
+        ),
     ] = None,
     select: Annotated[
         list[str] | None, typer.Option(metavar="KIND", help="Only this kind of row, or sysinfo; repeatable.")
@@ -53,8 +58,8 @@ def command(
     """
     settings = load_config(config)
     forward = _with_options(settings.forward, select, redact)
+    way = Way(once, _duration(timeout) if once else None, moment_in_utc(since))
     plan = Plan(forward)
-    way = Way(once, _duration(timeout) if once else None, _since(since) if since else None)
     signals = Signals()
     signals.install()
     try:
@@ -90,18 +95,6 @@ def _duration(text: str) -> float | None:
         return float(parse_duration(text)) or None
     except ValueError as error:
         raise UsageError(f"--timeout: {error}") from None
-
-
-def _since(text: str) -> datetime:
-    try:
-        return datetime.now(UTC) - timedelta(seconds=parse_duration(text))
-    except (ValueError, OverflowError):
-        pass
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"--since: {text!r} is neither a time such as 2026-11-16T14:00:00Z nor 2h") from None
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _answer(status: ForwardStatus, once: bool, json: bool) -> int:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from vmsonar_archive.errors import UsageError
+from vmsonar_archive.moments import parse_moment, zone_of
 
 from vmsonar.commands.inspect_follow import follow as follow_view
+from vmsonar.commands.options import SinceOption, UntilOption
 from vmsonar.commands.output import console, print_json, writing_to
 from vmsonar.config_file import archive_in_question
 from vmsonar.quantities import parse_duration, show_size
@@ -69,10 +71,8 @@ def command(
         typer.Option(metavar="KEY", help=f"By one of {_SORTS}.", autocompletion=_complete_sort),
     ] = None,
     top: Annotated[int | None, typer.Option(min=1, metavar="N", help="Show only so many rows.")] = None,
-    since: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="2026-11-16T08:00, today, week, 30d (ago).")
-    ] = None,
-    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="The end, exclusive.")] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     user: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only jobs and containers of this user.")
     ] = None,
@@ -120,7 +120,6 @@ def command(
     from vmsonar_inspect.energy import load_factor
     from vmsonar_inspect.frames import Frame
     from vmsonar_inspect.inspection import Settings
-    from vmsonar_inspect.moments import parse_moment, zone_of
     from vmsonar_inspect.opening import opened
     from vmsonar_inspect.programs import compile_pattern, load_programs
     from vmsonar_inspect.rules import load_rules

@@ -26,4 +26,13 @@ ConfigOption = Annotated[
         readable=False,
     ),
 ]
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from", "--since", metavar="TIME", help="From then on: 2026-11-16T08:00Z, today, 2h (ago)."
+    ),
+]
+UntilOption = Annotated[
+    str | None, typer.Option("--to", "--until", metavar="TIME", help="Up to then, exclusive.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]

@@ -1,6 +1,5 @@
 """`vmsonar sql`: DuckDB over every kind as a table."""
 
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from vmsonar_archive.errors import Exit, UsageError
 from vmsonar_archive.findings import Finding, Severity
+from vmsonar_archive.moments import moment_in_utc
 from vmsonar_inspect.frames import Frame
 
+from vmsonar.commands.options import SinceOption, UntilOption
 from vmsonar.commands.output import print_table, tell_findings, writing_to
 from vmsonar.streams import for_programs
 
@@ -45,8 +46,8 @@ def command(
         Path | None,
         typer.Option("-o", "--output", help="Write the answer to a file.", metavar="FILE", readable=False),
     ] = None,
-    since: Annotated[str | None, typer.Option("--from", metavar="TIME", help="RFC 3339, inclusive.")] = None,
-    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="RFC 3339, exclusive.")] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     tables: Annotated[bool, typer.Option("--tables", help="Explain every table and column.")] = False,
     engine: Annotated[
         Engine, typer.Option(help="Spark is for lakes that one machine cannot hold.")
@@ -65,21 +66,9 @@ def command(
         raise UsageError('give at least one path and then the query: vmsonar sql PATH… "SELECT …"')
     *paths, query = arguments
     asked = _ask_spark if engine is Engine.spark else _ask_duckdb
-    findings = asked(paths, query, Frame(_moment(since), _moment(until)), form, output)
+    findings = asked(paths, query, Frame(moment_in_utc(since), moment_in_utc(until)), form, output)
     tell_findings(findings)
     return Exit.NO if any(finding.severity is Severity.ERROR for finding in findings) else Exit.OK
-
-
-def _moment(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"{text} is not a time: write 2026-11-16T14:00:00Z") from None
-    if moment.tzinfo is None:
-        raise UsageError(f"{text} does not say its zone: write {text}Z")
-    return moment
 
 
 def _ask_duckdb(

@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 
 from vmsonar_archive.errors import UsageError
 
-_AGO = re.compile(r"([0-9]{1,6})(min|h|d|w)")
-_UNITS = {"min": 60, "h": 3600, "d": 86400, "w": 604800}
+_AGO = re.compile(r"([0-9]{1,6})(s|min|h|d|w)(?: ago)?")
+_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def zone_of(name: str | None) -> tzinfo:
@@ -19,6 +19,16 @@ def zone_of(name: str | None) -> tzinfo:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
         raise UsageError(f"no such time zone: {name!r}; give a name such as Europe/Berlin or UTC") from None
+
+
+def moment_in_utc(text: str | None) -> datetime | None:
+    """A point in time as an option gives it; without a zone it is UTC."""
+    if text is None:
+        return None
+    try:
+        return parse_moment(text, UTC, lambda: datetime.now(UTC)).astimezone(UTC)
+    except OverflowError:
+        raise UsageError(f"not a time: {text!r} is before the first year there is") from None
 
 
 def parse_moment(text: str, zone: tzinfo, now: Callable[[], datetime]) -> datetime:
