@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 from vmsonar_archive.reader import open_archive
 from vmsonar_archive.records import Sample
 
 from bench import Figure
+from bench.alone import alone
 from bench.load import load
 from bench.meter import cost_per_second, family, pss
 from bench.peers import SETTLE, atop_cost, pcp_cost, psutil_cost
@@ -24,6 +26,14 @@ _CONFIG = "collectors:\n  container: none\n  gpu: none\n  energy: none\n"
 
 
 def run() -> list[Figure]:
+    """Both loads alone where that can be had, and the first one beside all that the machine runs."""
+    figures = alone("bench.sampling") or measure()
+    with load():
+        beside = _measure("the first load, beside all others here", None)
+    return figures + beside
+
+
+def measure() -> list[Figure]:
     """The first load with all peers, then the second one."""
     with load():
         ours = _measure("450 asleep, 50 light, 3 busy", 8.0)
@@ -32,7 +42,7 @@ def run() -> list[Figure]:
         return ours + peers + _measure("the same, 200 of them with 4 threads", 16.0)
 
 
-def _measure(load_name: str, bound: float) -> list[Figure]:
+def _measure(load_name: str, bound: float | None) -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder, _daemon(Path(folder)) as pid:
         _wait_for_first_sample(Path(folder) / "archive")
         time.sleep(SETTLE)
@@ -49,7 +59,7 @@ def _measure(load_name: str, bound: float) -> list[Figure]:
         ),
         Figure(f"{load_name}: seen from outside", outside / count / 1000, "µs per process", bound),
         Figure(f"{load_name}: processes recorded", count, "processes"),
-        Figure(f"{load_name}: memory of the daemon", memory / 2**20, "MB PSS", 18.0),
+        Figure(f"{load_name}: memory of the daemon", memory / 2**20, "MB PSS", bound and 18.0),
     ]
 
 
@@ -97,3 +107,7 @@ def _daemon(folder: Path) -> Iterator[int]:
             yield process.pid
         finally:
             process.terminate()
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(measure()))

@@ -22,7 +22,7 @@ FRAME_RECORDS = 60
 LIVE_LEVEL = 5
 SEALED_LEVEL = 8
 
-_MIN_WINDOW_LOG = 20
+_MIN_WINDOW_LOG = 19
 _MIN_MATCH = 6
 # Far more than any accident causes; it bounds the work a hostile file can cause.
 _MAX_DAMAGED = 256
@@ -35,7 +35,8 @@ class FrameWriter:
         """Without flush a line is readable only when its frame is closed, which compresses better."""
         self._level = level
         self._flush = flush
-        self._compressors: dict[int, zstandard.ZstdCompressor] = {}
+        self._machine: zstandard.ZstdCompressor | None = None
+        self._window = 0
         self._frame: zstandard.ZstdCompressionObj | None = None
         self._records = 0
         self._bytes = 0
@@ -76,18 +77,21 @@ class FrameWriter:
 
     def _compressor(self) -> zstandard.ZstdCompressor:
         """One whose window reaches back over the last few lines: what changed is measured against those."""
-        window = min(max(self._line.bit_length() + 2, _MIN_WINDOW_LOG), MAX_WINDOW_LOG)
-        if window not in self._compressors:
+        window = min(max(self._line.bit_length() + 1, _MIN_WINDOW_LOG), MAX_WINDOW_LOG)
+        if self._machine is None or window != self._window:
+            # Never two of them: each holds its window and more.
+            self._machine = None
             parameters = zstandard.ZstdCompressionParameters.from_level(
                 self._level,
                 window_log=window,
-                hash_log=window - 4,
+                hash_log=window - 3,
                 search_log=1,
                 min_match=_MIN_MATCH,
                 write_checksum=True,
             )
-            self._compressors[window] = zstandard.ZstdCompressor(compression_params=parameters)
-        return self._compressors[window]
+            self._machine = zstandard.ZstdCompressor(compression_params=parameters)
+            self._window = window
+        return self._machine
 
 
 @dataclass(frozen=True, slots=True)

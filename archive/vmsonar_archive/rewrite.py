@@ -5,7 +5,6 @@ with process id PARENT: it writes TARGET, which must not exist, and prints what 
 nothing else, and dies with its parent.
 """
 
-import ctypes
 import hashlib
 import os
 import signal
@@ -18,7 +17,7 @@ from typing import BinaryIO
 import msgspec
 
 from vmsonar_archive import files
-from vmsonar_archive.frames import FrameWriter, read_frames
+from vmsonar_archive.frames import FrameWriter, read_frames, scan_frames
 from vmsonar_archive.lines import BadLine, decode_stamp
 from vmsonar_archive.records import Stamp
 from vmsonar_archive.segment import Sealed, Tally
@@ -72,9 +71,13 @@ def examine(source: BinaryIO, path: str) -> tuple[Sealed, bool]:
     """What is in a segment as it lies there, and whether it merely lacks its end."""
     digest, size, tally = hashlib.sha256(), 0, Tally()
     torn = damaged = False
-    for found in read_frames(source):
-        for _, stamp in stamped(found.lines):
+
+    def take(line: memoryview) -> None:
+        with suppress(BadLine):
+            stamp = decode_stamp(line)
             tally.add(stamp.time, stamp.seq)
+
+    for found in scan_frames(source, take):
         torn = not found.intact and (found.damage is None or found.damage.torn)
         damaged = damaged or (found.damage is not None and not found.damage.torn)
     source.seek(0)
@@ -96,6 +99,9 @@ def main(arguments: list[str]) -> None:
 
 def _die_with(parent: int) -> None:
     """prctl(2): an orphan would write beside the files of the next writer."""
+    # Here, because the recorder imports this module and has no use for it.
+    import ctypes
+
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit(1)
