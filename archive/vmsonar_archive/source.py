@@ -27,6 +27,10 @@ class Source(ABC):
     #: What a person calls it.
     name: str
 
+    def trouble(self) -> str | None:
+        """What is wrong with it as a whole, if anything can be seen from outside."""
+        return None
+
     @abstractmethod
     def sizes(self) -> dict[str, int]:
         """Every file with its size, sorted by path; -1 for what is not a regular file."""

@@ -25,4 +25,6 @@ def lake_units(lake: Target, touches: Callable[[date], bool], folder: Folder) ->
             grouped.setdefault((archive, day, parts[3]), {})[kind] = stored
     for (archive, day, name), stored_by_kind in grouped.items():
         if SAMPLES in stored_by_kind and touches(date.fromisoformat(day)):
-            yield StoredUnit(archive, day, stored_by_kind, partial(folder, archive, day, ["lake", name]))
+            unit = StoredUnit(archive, day, stored_by_kind, partial(folder, archive, day, ["lake", name]))
+            unit.place = f"{lake.place} {name.removesuffix('.parquet')}"
+            yield unit

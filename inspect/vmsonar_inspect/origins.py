@@ -65,7 +65,7 @@ def _in_store(url: str, fetched: Path | None) -> Iterator[Origin]:
         target = fetched / whole.replace("/", "_")
         target.parent.mkdir(parents=True, exist_ok=True)
         download(store, whole, target)
-        yield Origin(target)
+        yield Origin(target, url=f"s3://{whole}")
 
 
 def _at(path: Path) -> Iterator[Origin]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from msgspec.structs import replace
 from vmsonar_archive.findings import Code, Finding
 from vmsonar_archive.layout import SAMPLE
 from vmsonar_archive.parquet.again import rewrite, summarize_again
@@ -62,6 +63,8 @@ class Stored:
     table: str
     path: Path | None = None
     copy: Callable[[Path], None] | None = None
+    #: Whether its footer was found to be one of ours.
+    checked: bool = False
 
 
 class StoredUnit(Unit):
@@ -71,6 +74,8 @@ class StoredUnit(Unit):
         super().__init__(archive, day)
         self._stored = stored
         self._folder = folder
+        #: Where it lies, for people; names the unit together with archive and day.
+        self.place = ""
         #: Set when only some of the records are wanted; the tag tells such summaries apart.
         self.accepts: Accepts | None = None
         self.tag = ""
@@ -84,6 +89,10 @@ class StoredUnit(Unit):
                 found[table] = self._local(table)
         return found
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.archive, self.day, self.place
+
     @cached_property
     def footer(self) -> Footer:
         return read_footer(self._local(SAMPLES))
@@ -94,9 +103,12 @@ class StoredUnit(Unit):
         infos = read_footer(self._local(SYSINFO)).spans if SYSINFO in self._stored else []
         return [*self.footer.spans, *infos]
 
-    def load_spans(self) -> None:
-        """Reads the footers now; raises when they are not ours."""
+    def check(self, thoroughly: bool) -> None:
+        """Reads the footers now, of the records or of all tables; raises when they are not ours."""
         _ = self.spans
+        if thoroughly:
+            for table in self._stored:
+                self._local(table)
 
     def _summary(self, name: str) -> Path:
         if self.accepts is None and SERIES_DAY in self._stored:
@@ -132,6 +144,9 @@ class StoredUnit(Unit):
                 stored.copy(partial)
                 partial.rename(target)
             stored.path = target
+        if not stored.checked:
+            read_footer(stored.path)
+            stored.checked = True
         return stored.path
 
 
@@ -213,7 +228,9 @@ class JsonUnit(Unit):
         damaged = self._read(derivation)
         result = derivation.finish(self._sources(), summaries)
         if result.bad:
-            self._note([Finding.of(Code.BAD_RECORD, self.parts[0][1].path, f"{result.bad} rows or records")])
+            first, segment = self.parts[0]
+            place = f"{first.place}/{segment.path}"
+            self._note([Finding.of(Code.BAD_RECORD, place, f"{result.bad} rows or records")])
         made = [*result.files.values(), *(work / f"{table}.none" for table in tables - result.files.keys())]
         kept = None if damaged or result.bad else self.kept
         for path in made:
@@ -230,7 +247,8 @@ class JsonUnit(Unit):
                     add = derivation.add_samples if segment.name.kind == SAMPLE else derivation.add_sysinfos
                     add(archive.lines(segment))
                     self.advance(1)
-                self._note(archive.findings)
+                # Many bundles have files of the same names.
+                self._note([replace(one, path=f"{origin.place}/{one.path}") for one in archive.findings])
                 damaged = damaged or bool(archive.findings)
         return damaged
 

@@ -1,14 +1,14 @@
 """Decides which files answer for which records, so that none is counted twice and none is read in vain."""
 
 import hashlib
-import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
-from vmsonar_archive.errors import VmsonarError
+from vmsonar_archive.errors import FormatError, VmsonarError
 from vmsonar_archive.findings import Code, Finding
 from vmsonar_archive.layout import RECORD_KINDS, is_parquet
 from vmsonar_archive.parquet.footer import Footer
@@ -19,6 +19,7 @@ from vmsonar_archive.reader import Archive, Segment, open_archive
 from vmsonar_archive.records import Stamp
 
 from vmsonar_inspect.cache import Cache
+from vmsonar_inspect.copies import copier
 from vmsonar_inspect.export.target import Target, target_at
 from vmsonar_inspect.lakes import lake_units
 from vmsonar_inspect.origins import Origin
@@ -69,7 +70,17 @@ class Plan:
 class Planner:
     """Looks at origins one by one, then settles what overlaps."""
 
-    def __init__(self, scratch: Path, cache: Cache | None, window: Window) -> None:
+    def __init__(
+        self,
+        scratch: Path,
+        cache: Cache | None,
+        window: Window,
+        bad: Mapping[tuple[str, str, str], str] = MappingProxyType({}),
+        thorough: bool = False,
+    ) -> None:
+        """What is known to be bad is passed over and told; what is to be read whole is checked thoroughly."""
+        self._bad = bad
+        self._thorough = thorough
         self._scratch = scratch
         self._cache = cache
         self._window = window
@@ -79,6 +90,11 @@ class Planner:
         #: Hashes of segments that Parquet files say they were made from, per archive.
         self._taken: dict[str, set[str]] = {}
         self.findings: list[Finding] = []
+        #: Why some could not be opened at all.
+        self.errors: list[VmsonarError | OSError] = []
+        #: Where each archive was found first, and what its machine is called, where that is known.
+        self.places: dict[str, str] = {}
+        self.hosts: dict[str, str | None] = {}
 
     def look(self, origin: Origin) -> None:
         """Takes in what an origin holds; what cannot be opened is a finding."""
@@ -89,17 +105,23 @@ class Planner:
             with open_archive(origin.path) as archive:
                 self._look_inside(origin, archive)
         except (VmsonarError, OSError) as error:
-            self.findings.append(Finding.of(Code.CORRUPT, str(origin.path), str(error)))
+            self.findings.append(Finding.of(Code.CORRUPT, origin.place, str(error)))
+            self.errors.append(error)
 
     def look_at_lake(self, lake: Target) -> list[StoredUnit]:
         """Takes in what a lake holds; returns its units."""
         units = list(lake_units(lake, self._window.touches, self._folder))
-        held = [unit for unit in units if self._readable(unit, f"lake {unit.archive}")]
+        held = [unit for unit in units if self._readable(unit)]
         self._stored += held
+        self.places = {unit.archive: lake.place for unit in held} | self.places
         return held
 
     def _look_inside(self, origin: Origin, archive: Archive) -> None:
         name = archive.identity.archive
+        if (trouble := archive.source.trouble()) is not None:
+            self.findings.append(Finding.of(Code.CORRUPT, origin.place, trouble))
+        self.places.setdefault(name, origin.place)
+        self.hosts.setdefault(name, archive.identity.hostname_short)
         if name not in self._ticks:
             first = next(archive.sysinfos(), None)
             self._ticks[name] = float(first.ticks_per_second or 100) if first else 100.0
@@ -121,23 +143,26 @@ class Planner:
                 folder, _, name = path.rpartition("/")
                 table = name.removesuffix(".parquet")
                 here = Stored(table, origin.path / path)
-                there = Stored(table, copy=_copier(origin, path))
+                there = Stored(table, copy=copier(origin.path, path))
                 days.setdefault(folder.replace("/", "-"), {})[table] = here if origin.path.is_dir() else there
         for day, stored in days.items():
             if SAMPLES in stored and self._window.touches(date.fromisoformat(day)):
                 name = archive.identity.archive
                 unit = StoredUnit(name, day, stored, partial(self._folder, name, day, [origin.fingerprint()]))
-                if self._readable(unit, str(origin.path)):
+                unit.place = origin.place
+                if self._readable(unit):
                     self._taken.setdefault(name, set()).update(_hashes(unit.footer))
                     yield unit
 
-    def _readable(self, unit: StoredUnit, where: str) -> bool:
+    def _readable(self, unit: StoredUnit) -> bool:
         """Damaged tables are passed over: the records may still be in their segments."""
         try:
-            unit.load_spans()
+            if unit.key in self._bad:
+                raise FormatError(self._bad[unit.key])
+            unit.check(self._thorough)
             return True
         except VmsonarError as error:
-            self.findings.append(Finding.of(Code.CORRUPT, f"{where} {unit.day}", str(error)))
+            self.findings.append(Finding.of(Code.CORRUPT, f"{unit.place} {unit.day}", str(error)))
             return False
 
     def _folder(self, archive: str, day: str, parts: list[str]) -> Path:
@@ -186,18 +211,6 @@ class Planner:
         if self._window.cuts(date.fromisoformat(day)):
             unit.window = self._window.holds
         return unit
-
-
-def _copier(origin: Origin, path: str) -> Callable[[Path], None]:
-    def copy(target: Path) -> None:
-        with (
-            open_archive(origin.path) as archive,
-            archive.source.open(path) as source,
-            target.open("wb") as sink,
-        ):
-            shutil.copyfileobj(source, sink, 1024 * 1024)
-
-    return copy
 
 
 def _hashes(footer: Footer) -> Collection[str]:

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmsonar_archive.errors import UsageError
+from vmsonar_archive.errors import FormatError, UsageError
 from vmsonar_archive.findings import Finding
 from vmsonar_archive.parquet.schema import SAMPLES, SERIES_DAY, TABLES, schema_of
 from vmsonar_archive.parquet.stamps import Span
@@ -15,9 +15,9 @@ from vmsonar_archive.parquet.stamps import Span
 from vmsonar_inspect.cache import Cache, usual_cache
 from vmsonar_inspect.cuts import conditions
 from vmsonar_inspect.engine import connect, lock_down, need_engine, quoted
-from vmsonar_inspect.origins import find_origins
-from vmsonar_inspect.parcels import SUMMARIES, Unit
-from vmsonar_inspect.plan import Piece, Plan, Planner, Window
+from vmsonar_inspect.origins import Origin, find_origins
+from vmsonar_inspect.parcels import SUMMARIES, StoredUnit, Unit
+from vmsonar_inspect.plan import Piece, Planner, Window
 from vmsonar_inspect.views import HISTOGRAMS, VIEWS, view, words_of
 from vmsonar_inspect.waiting import Wait
 
@@ -40,10 +40,15 @@ class Tables:
     Tables are made available when a query first names them, so that a question about jobs never decodes processes.
     """
 
-    def __init__(self, plan: Plan, scratch: Path, window: Window) -> None:
-        self._plan = plan
+    def __init__(
+        self, origins: Sequence[Origin], scratch: Path, window: Window, cache: Cache | None, wait: Wait
+    ) -> None:
+        self._origins = origins
+        self._cache = cache
+        self._bad: dict[tuple[str, str, str], str] = {}
         self._scratch = scratch
         self._window = window
+        self._look(wait)
         self._ready: set[str] = set()
         self._folders = {scratch}
         self._connection = connect(scratch)
@@ -136,21 +141,54 @@ class Tables:
         missing = [table for table in BASES if table in wanted]
         if not missing:
             return
-        wait = wait or Wait("")
-        wait.expect(sum(piece.unit.steps for piece in self._plan.pieces))
-        files = [(piece, _files(piece.unit, missing, wait)) for piece in self._plan.pieces]
+        files = self._files(missing, wait or Wait(""))
         self._folders |= {path.parent for _, found in files for path in found.values()}
         for table in missing:
             pieces = [(piece, found[table]) for piece, found in files if table in found]
             self._connection.execute(_definition(table, pieces, self._scratch, self._window))
         self._ready |= set(missing)
 
+    def _look(self, wait: Wait) -> None:
+        """Plans what is read, without what is known to be damaged."""
+        planner = Planner(self._scratch, self._cache, self._window, self._bad)
+        wait.expect(len(self._origins))
+        for origin in self._origins:
+            planner.look(origin)
+            wait.advance()
+        self._plan = planner.plan()
+        #: Where each archive was found, and what its machine is called, where that is known.
+        self.places, self.hosts, self.errors = planner.places, planner.hosts, planner.errors
 
-def _files(unit: Unit, tables: Collection[str], wait: Wait) -> dict[str, Path]:
+    def _files(self, tables: Sequence[str], wait: Wait) -> list[tuple[Piece, dict[str, Path]]]:
+        """The files of these tables; damage that only shows now is passed over, as far as others hold the same."""
+        while True:
+            wait.expect(sum(piece.unit.steps for piece in self._plan.pieces))
+            try:
+                return [(piece, _files_of(piece.unit, tables, wait)) for piece in self._plan.pieces]
+            except _Damaged as damage:
+                self._bad[damage.key] = damage.detail
+                self._ready.clear()
+                self._look(wait)
+
+
+class _Damaged(Exception):
+    """A unit that cannot be read after all."""
+
+    def __init__(self, key: tuple[str, str, str], detail: str) -> None:
+        self.key = key
+        self.detail = detail
+
+
+def _files_of(unit: Unit, tables: Collection[str], wait: Wait) -> dict[str, Path]:
     """What a unit makes, with its steps told: those that it took, and at its end those that it could leave out."""
     before = wait.done
     unit.advance = wait.advance
-    files = unit.files(tables)
+    try:
+        files = unit.files(tables)
+    except FormatError as error:
+        if isinstance(unit, StoredUnit):
+            raise _Damaged(unit.key, str(error)) from None
+        raise
     wait.advance(max(0, unit.steps - (wait.done - before)))
     return files
 
@@ -172,16 +210,11 @@ def open_tables(
     window = Window(since, until)
     scratch = Path(tempfile.mkdtemp(prefix="vmsonar-"))
     try:
-        origins = find_origins(paths, scratch / "fetched")
-        planner = Planner(scratch, kept, window)
-        wait = wait or Wait("")
-        wait.expect(len(origins))
-        for origin in origins:
-            planner.look(origin)
-            wait.advance()
+        found = find_origins(paths, scratch / "fetched")
+        tables = Tables(found, scratch, window, kept, wait or Wait(""))
         if kept is not None:
             kept.trim()
-        return Tables(planner.plan(), scratch, window)
+        return tables
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise

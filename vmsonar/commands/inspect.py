@@ -12,7 +12,7 @@ from vmsonar_archive.moments import parse_moment, zone_of
 
 from vmsonar.commands.inspect_follow import follow as follow_view
 from vmsonar.commands.options import SinceOption, UntilOption
-from vmsonar.commands.output import console, print_json, writing_to
+from vmsonar.commands.output import console, print_json, tell_findings, writing_to
 from vmsonar.config_file import archive_in_question
 from vmsonar.quantities import parse_duration, show_size
 from vmsonar.streams import for_programs
@@ -61,7 +61,7 @@ def command(
         list[str] | None,
         typer.Argument(
             metavar="[PATH…] [VIEW]",
-            help=f"Archives, bundles or folders of them; then one of: {_VIEWS}.",
+            help=f"Archives, bundles, folders of them, lakes; then one of: {_VIEWS}.",
             autocompletion=_complete_view,
         ),
     ] = None,
@@ -157,16 +157,18 @@ def command(
         with waiting("adding up"):
             answer = _answer(inspection, wish, as_json, as_csv)
         answer()
+        tell_findings(inspection.findings)
 
 
-def divided(arguments: list[str]) -> tuple[list[Path], str]:
+def divided(arguments: list[str]) -> tuple[list[Path | str], str]:
     """The paths and the view: a view's name that is no path is the view, wherever it stands."""
     from vmsonar_inspect.answers import VIEWS
 
     views = [name for name in arguments if name in VIEWS and not Path(name).exists()]
     if len(views) > 1:
         raise UsageError(f"one view at a time: give one of {' and '.join(views)}")
-    paths = [Path(name) for name in arguments if name not in views]
+    given = [name for name in arguments if name not in views]
+    paths = [name if name.startswith("s3://") else Path(name) for name in given]
     return paths or [archive_in_question(None)], views[0] if views else "summary"
 
 
@@ -229,7 +231,7 @@ def _presented(inspection: "Inspection", wish: Wish) -> "RenderableType":
     return present(inspection, wish.view, wish.zone, wish.sort, wish.top)
 
 
-def _follow(folders: list[Path], settings: "Callable[[], Settings]", wish: Wish, every: float) -> None:
+def _follow(folders: list[Path | str], settings: "Callable[[], Settings]", wish: Wish, every: float) -> None:
     from vmsonar_inspect.opening import opened
 
     def look(quiet: bool) -> "RenderableType":

@@ -6,7 +6,8 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import BinaryIO, cast
 
-from vmsonar_archive.bundle import names
+from vmsonar_archive.bundle import manifest, names
+from vmsonar_archive.bundle.manifest import BadManifest
 from vmsonar_archive.bundle.record import BUNDLE_FORMAT, BundleRecord, parse_record
 from vmsonar_archive.bundle.walk import Member, Slice, walk
 from vmsonar_archive.errors import UsageError, VmsonarError, cannot_open
@@ -68,6 +69,21 @@ class BundleSource(Source):
             raise VmsonarError(f"{self.name}: {name} is far too large to be what its name says")
         with self.open_member(name) as stream:
             return stream.read()
+
+    def trouble(self) -> str | None:
+        """The first place that is not as it should be; what can be read may not be all."""
+        if not self.walked.problems:
+            return "the bundle is cut short" if self.walked.cut else None
+        place, what = self.walked.problems[0]
+        return f"{what} (at byte {place})"
+
+    def sums(self) -> dict[str, str]:
+        """The SHA-256 sums of the archive's files, as far as the manifest can be read."""
+        try:
+            listed = manifest.decode(self.read_member(names.MANIFEST, manifest.MAX_BYTES))
+        except (OSError, BadManifest):
+            return {}
+        return {name.removeprefix(names.PAYLOAD): digest for name, digest in listed.items()}
 
     def record(self) -> BundleRecord:
         """What bundle.json says; an empty one when it was cut off."""

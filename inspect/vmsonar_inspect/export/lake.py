@@ -35,7 +35,7 @@ def export_lake(origins: Sequence[Origin], target: Target) -> Exported:
     """Adds to a lake whatever of these archives, bundles and lakes it does not hold."""
     done = Exported()
     with tempfile.TemporaryDirectory(prefix="vmsonar-") as scratch:
-        planner = Planner(Path(scratch), None, Window())
+        planner = Planner(Path(scratch), None, Window(), thorough=True)
         held = {id(unit) for unit in planner.look_at_lake(target)}
         for origin in origins:
             planner.look(origin)

@@ -80,8 +80,10 @@ def _by_archive(origins: Iterable[Origin], findings: list[Finding]) -> dict[str,
         try:
             with open_archive(origin.path) as archive:
                 groups.setdefault(archive.identity.archive, []).append(origin.path)
+                if (trouble := archive.source.trouble()) is not None:
+                    findings.append(Finding.of(Code.CORRUPT, origin.place, trouble))
         except VmsonarError as error:
-            findings.append(Finding.of(Code.CORRUPT, str(origin.path), str(error)))
+            findings.append(Finding.of(Code.CORRUPT, origin.place, str(error)))
     return groups
 
 

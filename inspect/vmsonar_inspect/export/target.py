@@ -12,6 +12,9 @@ from vmsonar_archive.files import fsync_folder
 class Target(ABC):
     """A place for files with slashes in their names."""
 
+    #: The path or address, for people.
+    place: str
+
     @abstractmethod
     def put(self, source: Path, name: str) -> None:
         """Puts a file there, whole or not at all."""
@@ -34,6 +37,7 @@ class FolderTarget(Target):
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self.place = str(root)
 
     def put(self, source: Path, name: str) -> None:
         path = self._root / name
@@ -67,6 +71,7 @@ class StoreTarget(Target):
         from vmsonar_inspect.remote import open_store
 
         self._store, self._prefix = open_store(url)
+        self.place = url
 
     def put(self, source: Path, name: str) -> None:
         with source.open("rb") as content, self._store.open_output_stream(f"{self._prefix}/{name}") as sink:
