@@ -141,6 +141,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "pcp": _pcp,
     "podman": _podman,
     "root": _root,
+    "shellcheck": lambda: _commands("shellcheck"),
     "spark": lambda: _first(_modules("pyspark"), _commands("java")),
     "ssh_keygen": lambda: _commands("ssh-keygen"),
     "systemd_guest": _systemd_guest,

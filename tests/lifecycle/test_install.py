@@ -56,7 +56,12 @@ def test_twice_is_once_and_uninstalling_keeps_the_archive(tmp_path):
     assert tree(tmp_path) == once
     (tmp_path / "var/lib/vmsonar").mkdir(parents=True)
     (tmp_path / "var/lib/vmsonar/archive.json").write_text("{}")
+    for folder in ("usr/local/bin", "usr/local/sbin"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "usr/local/sbin/vmsonar-setup").write_text("#!/bin/sh\n")
+    (tmp_path / "usr/local/bin/vmsonar").symlink_to("/opt/vmsonar/bin/vmsonar")
     installer.uninstall(purge=False)
+    assert not (tmp_path / "usr/local/bin/vmsonar").is_symlink()
     assert tree(tmp_path) == {"var/lib/vmsonar/archive.json": b"{}"}
     installer.uninstall(purge=True)
     assert tree(tmp_path) == {}

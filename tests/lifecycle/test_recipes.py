@@ -12,6 +12,7 @@ import pytest
 from tests.lifecycle.vm import Vm, bundles
 from tests.parts import requires
 from tests.real.certificates import make_authority
+from vmsonar.lifecycle.shipped import shipped
 
 RECIPES = Path(__file__).resolve().parents[2] / "docs/recipes"
 SCRIPTS = Path(sys.executable).parent
@@ -66,10 +67,13 @@ def test_terraform():
     assert "cloudinit_config" in read
 
 
-@pytest.mark.parametrize("name", ["openstack.sh", "ssh.sh"])
-def test_scripts(name):
-    subprocess.run(["sh", "-n", RECIPES / name], check=True)
-    subprocess.run(["shellcheck", RECIPES / name], check=True)
+@requires("shellcheck")
+@pytest.mark.parametrize(
+    "script", [RECIPES / "openstack.sh", RECIPES / "ssh.sh", shipped("setup.sh")], ids=str
+)
+def test_scripts(script):
+    subprocess.run(["sh", "-n", script], check=True)
+    subprocess.run(["shellcheck", script], check=True)
 
 
 def test_plain_ssh(vm, tmp_path):

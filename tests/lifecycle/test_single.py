@@ -20,6 +20,7 @@ from vmsonar_archive.errors import UsageError
 from tests.parts import requires
 from tests.real.certificates import make_authority
 from tests.real.guest import Guest
+from vmsonar import __version__
 from vmsonar.lifecycle.shipped import shipped
 from vmsonar.lifecycle.user_data import Site, single_file, user_data
 
@@ -207,7 +208,58 @@ def test_one_version_over_another_keeps_what_was_recorded(bare, single, wheelhou
     done = inside(bare, "vmsonar", "uninstall")
     assert done.returncode == 0, done.stderr
     assert list(bare.root.glob("etc/systemd/system/**/vmsonar*")) == []
+    assert not (bare.root / "usr/local/bin/vmsonar").is_symlink()
     assert (bare.root / "var/lib/vmsonar/archive.json").exists()
+
+
+@contextmanager
+def index_of(*folders: Path) -> Iterator[str]:
+    """A package index (PEP 503) of the wheels in some folders."""
+    wheels = {wheel.name: wheel for folder in folders for wheel in folder.glob("*.whl")}
+
+    class Index(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            name = self.path.strip("/").split("/")[-1]
+            if name in wheels:
+                return self._answer(wheels[name].read_bytes(), "application/octet-stream")
+            found = [wheel for wheel in wheels if wheel.split("-")[0].replace("_", "-") == name]
+            links = "".join(f'<a href="/wheels/{wheel}">{wheel}</a>\n' for wheel in found)
+            return self._answer(f"<!DOCTYPE html>\n{links}".encode(), "text/html")
+
+        def _answer(self, content: bytes, kind: str) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Index)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield f"PIP_INDEX_URL=http://127.0.0.1:{server.server_port}/simple"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_from_a_package_index_and_upgraded_from_it(wheelhouse, tmp_path):
+    newer = with_version(wheelhouse, "9.9.9", tmp_path / "newer")
+    with Guest(tmp_path / "guest") as guest:
+        guest.write(SETUP, shipped("setup.sh").read_bytes(), mode=0o755)
+        with index_of(wheelhouse) as index:
+            done = inside(guest, index, "VMSONAR_PACKAGE=vmsonar[sign]", SETUP, "--no-start")
+            assert done.returncode == 0, done.stderr
+            assert inside(guest, "vmsonar", "--version").stdout == f"vmsonar {__version__}\n"
+        with index_of(wheelhouse, newer) as index:
+            done = inside(guest, index, "/opt/vmsonar/bin/pip", "install", "--quiet", "--upgrade", "vmsonar")
+            assert done.returncode == 0, done.stderr
+        assert inside(guest, "vmsonar", "install", "--no-start").returncode == 0
+        assert inside(guest, "vmsonar", "--version").stdout == "vmsonar 9.9.9\n"
 
 
 def test_a_wrong_hash_does_not_hold_up_the_boot_and_a_right_one_installs(bare, single):

@@ -66,7 +66,7 @@ class Installer:
             if units:
                 self._run(["systemctl", "stop", *units])
                 self._run(["systemctl", "disable", *units])
-        removed = [path for path in self._installed() if path.exists()]
+        removed = [path for path in self._installed() if os.path.lexists(path)]
         if purge:
             kept = ("var/lib/vmsonar", "var/lib/vmsonar-bundles", "var/lib/vmsonar-forward", "etc/vmsonar")
             removed += [self._root / name for name in kept]
@@ -151,6 +151,10 @@ class Installer:
         yield self._root / "etc/sysusers.d/vmsonar.conf"
         yield self._root / "etc/tmpfiles.d/vmsonar.conf"
         yield from sorted((self._root / _UNITS).glob("vmsonar*"))
+        yield self._root / "usr/local/sbin/vmsonar-setup"
+        command = self._root / "usr/local/bin/vmsonar"
+        if command.is_symlink() and str(command.readlink()).startswith("/opt/vmsonar/"):
+            yield command
 
 
 def _run(command: list[str]) -> None:
