@@ -1,17 +1,17 @@
 """The records of one archive and day, wherever they lie, as Parquet files on request."""
 
+import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 from vmsonar_archive.findings import Code, Finding
 from vmsonar_archive.layout import SAMPLE
-from vmsonar_archive.parquet.again import rewrite, summarize_again
-from vmsonar_archive.parquet.derive import Derivation
 from vmsonar_archive.parquet.footer import Footer, Source, read_footer
 from vmsonar_archive.parquet.schema import SAMPLES, SERIES_DAY, SYSINFO, TABLES
 from vmsonar_archive.parquet.stamps import Span
@@ -21,10 +21,15 @@ from vmsonar_archive.records import Stamp
 from vmsonar_inspect.cache import keep
 from vmsonar_inspect.origins import Origin
 
+if TYPE_CHECKING:
+    from vmsonar_archive.parquet.derive import Derivation
+
 #: Summaries by series, per table that they are made from.
 SUMMARIES: dict[str, str] = {"process_day": "process", "job_day": "job", "container_day": "container"}
 
 Accepts = Callable[[Stamp], bool]
+#: The names of the files that are kept, and of those that are not.
+Present = tuple[set[str], set[str]]
 
 
 def nobody_waits(_steps: int) -> None:
@@ -111,6 +116,8 @@ class StoredUnit(Unit):
                 self._local(table)
 
     def _summary(self, name: str) -> Path:
+        from vmsonar_archive.parquet.again import summarize_again
+
         if self.accepts is None and SERIES_DAY in self._stored:
             return self._local(SERIES_DAY)
         target = self._folder() / f"{name}{self.tag}.parquet"
@@ -122,6 +129,8 @@ class StoredUnit(Unit):
 
     def rewritten(self, folder: Path) -> dict[str, Path]:
         """The tables anew, with only the records that are wanted."""
+        from vmsonar_archive.parquet.again import rewrite
+
         accepts = self.accepts or (lambda _: True)
         files = self.files([table for table in TABLES if table in self._stored])
         return rewrite(files, folder, accepts, self._ticks())
@@ -161,7 +170,7 @@ class JsonUnit(Unit):
     kept: Path | None
     scratch: Path
     ticks_per_second: float
-    accepts: Accepts = lambda _: True
+    accepts: Accepts | None = None
     #: Set when only a part of the day is wanted.
     window: Accepts | None = None
     findings: list[Finding] = field(default_factory=list)
@@ -171,20 +180,39 @@ class JsonUnit(Unit):
     def steps(self) -> int:
         return len(self.parts)
 
-    def files(self, tables: Collection[str]) -> dict[str, Path]:
+    @property
+    def size(self) -> int:
+        """Bytes of its segments."""
+        return sum(segment.size for _, segment in self.parts)
+
+    def missing(self, tables: Collection[str]) -> list[str]:
+        """What has to be derived for these tables."""
         wanted = {SAMPLES, *tables}
         if self.window is not None:
             wanted = {table for table in wanted if table not in SUMMARIES}
             wanted |= {source for name in tables if name in SUMMARIES for source in needed_for(name)}
-        missing = [table for table in wanted if self._find(table) is None and not self._is_empty(table)]
-        if missing:
+        present = self._present()
+        empty = {name for names in present for name in names}
+        return [
+            table for table in wanted if f"{table}.none" not in empty and self._find(table, present) is None
+        ]
+
+    def derive(self, tables: Collection[str]) -> None:
+        """Derives what is missing of these tables."""
+        if missing := self.missing(tables):
             self._derive(missing)
+
+    def files(self, tables: Collection[str]) -> dict[str, Path]:
+        self.derive(tables)
         if self.window is not None:
             self._summarize_window([name for name in tables if name in SUMMARIES], self.window)
-        found = {table: self._find(table) for table in tables}
+        present = self._present()
+        found = {table: self._find(table, present) for table in tables}
         return {table: path for table, path in found.items() if path is not None}
 
     def _summarize_window(self, names: list[str], window: Accepts) -> None:
+        from vmsonar_archive.parquet.again import summarize_again
+
         for name in names:
             files = {table: path for table in needed_for(name) if (path := self._find(table)) is not None}
             summarize_again(
@@ -193,26 +221,30 @@ class JsonUnit(Unit):
 
     def derive_all(self, folder: Path) -> dict[str, Path]:
         """Every table and the summary of all, as an archive keeps them."""
-        derivation = Derivation(
-            self.archive, self.day, folder, TABLES, self.ticks_per_second, accepts=self.accepts, durable=False
-        )
+        derivation = self._derivation(folder, TABLES)
         self._read(derivation)
         return derivation.finish(self._sources()).files
+
+    def _derivation(self, folder: Path, tables: Collection[str]) -> "Derivation":
+        from vmsonar_archive.parquet.derive import Derivation
+
+        return Derivation(
+            self.archive, self.day, folder, tables, self.ticks_per_second, accepts=self.accepts, durable=False
+        )
 
     def _sources(self) -> list[Source]:
         return [Source(path=segment.path, sha256=segment.sha256) for _, segment in self.parts]
 
-    def _find(self, table: str) -> Path | None:
-        windowed = table in SUMMARIES and self.window is not None
-        for folder in (self.scratch,) if windowed else (self.kept, self.scratch):
-            if folder is not None and (path := folder / f"{table}.parquet").exists():
-                return path
-        return None
+    def _find(self, table: str, present: "Present | None" = None) -> Path | None:
+        kept, scratch = present or self._present()
+        name = f"{table}.parquet"
+        if self.kept is not None and name in kept and not (table in SUMMARIES and self.window is not None):
+            return self.kept / name
+        return self.scratch / name if name in scratch else None
 
-    def _is_empty(self, table: str) -> bool:
-        """Whether it is known that there are no rows."""
-        folders = [folder for folder in (self.kept, self.scratch) if folder is not None]
-        return any((folder / f"{table}.none").exists() for folder in folders)
+    def _present(self) -> "Present":
+        """What lies in the two folders; a file `.none` stands for a table that is known to have no rows."""
+        return set() if self.kept is None else set(os.listdir(self.kept)), set(os.listdir(self.scratch))
 
     def _derive(self, missing: Sequence[str]) -> None:
         work = self.scratch / "work"
@@ -222,9 +254,7 @@ class JsonUnit(Unit):
         tables = {table for table in missing if table not in SUMMARIES} | {
             SUMMARIES[name] for name in summaries
         }
-        derivation = Derivation(
-            self.archive, self.day, work, tables, self.ticks_per_second, accepts=self.accepts, durable=False
-        )
+        derivation = self._derivation(work, tables)
         damaged = self._read(derivation)
         result = derivation.finish(self._sources(), summaries)
         if result.bad:
@@ -239,7 +269,7 @@ class JsonUnit(Unit):
                 path.rename(self.scratch / path.name)
         shutil.rmtree(work)
 
-    def _read(self, derivation: Derivation) -> bool:
+    def _read(self, derivation: "Derivation") -> bool:
         damaged = False
         for origin, segments in _by_origin(self.parts):
             with open_archive(origin.path) as archive:

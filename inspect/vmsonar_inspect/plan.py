@@ -25,6 +25,10 @@ from vmsonar_inspect.lakes import lake_units
 from vmsonar_inspect.origins import Origin
 from vmsonar_inspect.parcels import JsonUnit, Stored, StoredUnit, Unit
 
+# Compressed bytes of a day that takes seconds to derive, and the hour at which it is divided.
+_LARGE = 4 * 1024 * 1024
+_NOON = "12"
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -77,11 +81,13 @@ class Planner:
         window: Window,
         bad: Mapping[tuple[str, str, str], str] = MappingProxyType({}),
         thorough: bool = False,
+        whole_days: bool = True,
     ) -> None:
         """What is known to be bad is passed over and told; what is to be read whole is checked thoroughly."""
         self._bad = bad
         self._thorough = thorough
         self._scratch = scratch
+        self._whole_days = whole_days
         self._cache = cache
         self._window = window
         self._stored: list[StoredUnit] = []
@@ -186,9 +192,9 @@ class Planner:
         for (archive, day), parts in sorted(self._segments.items()):
             taken = self._taken.get(archive, set())
             left = [part for part in parts if part[1].sha256 not in taken]
-            if left:
+            for part in [left] if self._whole_days else _parts(left):
                 plan.pieces.append(
-                    Piece(self._json_unit(archive, day, left, covered.get(archive, SpanSet())))
+                    Piece(self._json_unit(archive, day, part, covered.get(archive, SpanSet())))
                 )
         return plan
 
@@ -206,11 +212,30 @@ class Planner:
         sealed = all(segment.sealed for _, segment in parts)
         kept = self._cache.folder(archive, day, prints) if self._cache and sealed else None
         unit = JsonUnit(
-            archive, day, list(parts), kept, scratch, self._ticks[archive], lambda one: one not in covered
+            archive,
+            day,
+            list(parts),
+            kept,
+            scratch,
+            self._ticks[archive],
+            covered.misses if covered else None,
         )
         if self._window.cuts(date.fromisoformat(day)):
             unit.window = self._window.holds
         return unit
+
+
+def _parts(day: list[tuple[Origin, Segment]]) -> list[list[tuple[Origin, Segment]]]:
+    """What can be derived apart: what is sealed is kept, and two processes share a large day."""
+    if len({origin for origin, _ in day}) > 1:
+        # A record may be in several: only together are they told apart.
+        return [day]
+    is_large = sum(segment.size for _, segment in day) > _LARGE
+    parts: dict[tuple[bool, bool], list[tuple[Origin, Segment]]] = {}
+    for origin, segment in day:
+        is_late = is_large and segment.name.hour[-2:] >= _NOON
+        parts.setdefault((segment.sealed, is_late), []).append((origin, segment))
+    return list(parts.values())
 
 
 def _hashes(footer: Footer) -> Collection[str]:

@@ -146,7 +146,8 @@ def _parse(text: str, where: str) -> Any:
     import yaml
 
     try:
-        return yaml.safe_load(text) or {}
+        # The one in C, where there is one, takes a tenth of the time.
+        return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}  # noqa: S506 - both are safe
     except yaml.YAMLError as error:
         raise UsageError(f"{where} is not YAML: {error}") from None
 

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from vmsonar_archive.errors import FormatError, UsageError
 from vmsonar_archive.findings import Finding
-from vmsonar_archive.parquet.schema import SAMPLES, SERIES_DAY, TABLES, schema_of
+from vmsonar_archive.parquet.schema import SAMPLES, TABLES
 from vmsonar_archive.parquet.stamps import Span
 
 from vmsonar_inspect.cache import Cache, usual_cache
 from vmsonar_inspect.cuts import conditions
+from vmsonar_inspect.empties import empty_table, times_of
 from vmsonar_inspect.engine import connect, lock_down, need_engine, quoted
 from vmsonar_inspect.origins import Origin, find_origins
 from vmsonar_inspect.parcels import SUMMARIES, StoredUnit, Unit
 from vmsonar_inspect.plan import Piece, Planner, Window
-from vmsonar_inspect.views import HISTOGRAMS, VIEWS, view, words_of
+from vmsonar_inspect.together import derive_together
+from vmsonar_inspect.views import HISTOGRAMS, VIEWS, read_by, view
 from vmsonar_inspect.waiting import Wait
 
 if TYPE_CHECKING:
@@ -49,10 +51,11 @@ class Tables:
         self._scratch = scratch
         self._window = window
         self._look(wait)
+        self._empties = (cache or Cache(scratch)).folder("", "empty", [])
         self._ready: set[str] = set()
-        self._folders = {scratch}
+        self._defined: set[str] = set()
+        self._folders = {scratch, self._empties}
         self._connection = connect(scratch)
-        self._needs = _define(self._connection, scratch)
 
     def __enter__(self) -> "Tables":
         return self
@@ -67,6 +70,7 @@ class Tables:
     @property
     def connection(self) -> Any:
         """A DuckDB connection with every table and view; `sql` is quicker, because it reads only what it needs."""
+        self._define_all()
         self.require(BASES)
         return self._connection
 
@@ -83,17 +87,18 @@ class Tables:
 
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> Any:
         """Runs a query; fetch from what is returned (`fetchall`, `to_arrow_table`, …)."""
+        self._define_all()
         self.require(self.bases_of(query))
         return self._connection.execute(query, list(parameters))
 
     def execute(self, query: str, parameters: Any = None) -> Any:
-        """The same under the name that database connections use; parameters may have names."""
-        self.require(self.bases_of(query))
+        """The same under the name that database connections use; what the query does not name is not there yet."""
+        self._prepare(query)
         return self._connection.execute(query, parameters)
 
     def executemany(self, query: str, rows: Sequence[Any]) -> Any:
         """Runs a query once per row of parameters."""
-        self.require(self.bases_of(query))
+        self._prepare(query)
         return self._connection.executemany(query, rows)
 
     def locked_sql(self, query: str, *, batches: bool = False) -> Any:
@@ -101,6 +106,7 @@ class Tables:
 
         With `batches` what is returned hands out Arrow, and only a SELECT is allowed.
         """
+        self._define_all()
         self.require(self.bases_of(query))
         lock_down(self._connection, sorted(self._folders))
         if not batches:
@@ -118,6 +124,7 @@ class Tables:
     def arrow(self, what: str) -> "pa.Table":
         """A table, a view or the answer to a query as an Arrow table."""
         query = f"SELECT * FROM {what}" if what in self.names else what  # noqa: S608 - one of our names
+        self._define_all()
         self.require(self.bases_of(query))
         return self._connection.sql(query).to_arrow_table()
 
@@ -133,7 +140,34 @@ class Tables:
 
     def bases_of(self, query: str) -> set[str]:
         """The tables that a query may read, directly or through views: those whose names occur in it."""
-        return {base for word in words_of(query) for base in self._needs.get(word, ())}
+        return {name for name in read_by(query) if name in BASES}
+
+    def _define_all(self) -> None:
+        """Makes every name known, without reading anything for it."""
+        for table in BASES:
+            if table not in self._defined:
+                self._define(table, [])
+        for name in (*HISTOGRAMS, *VIEWS):
+            self._define_view(name)
+
+    def _prepare(self, query: str) -> None:
+        """Makes available what a query names, and nothing else."""
+        names = read_by(query)
+        self.require(names)
+        for name in names:
+            if name in HISTOGRAMS or name in VIEWS:
+                self._define_view(name)
+
+    def _define_view(self, name: str) -> None:
+        if name not in self._defined:
+            query = _HISTOGRAM.format(HISTOGRAMS[name]) if name in HISTOGRAMS else view(name).query
+            self._connection.execute(f"CREATE VIEW {name} AS {query}")
+            self._defined.add(name)
+
+    def _define(self, table: str, pieces: Sequence[tuple[Piece, Path]]) -> None:
+        empty = empty_table(table, self._empties)
+        self._connection.execute(_definition(table, pieces, empty, self._window))
+        self._defined.add(table)
 
     def require(self, tables: Iterable[str], wait: Wait | None = None) -> None:
         """Makes tables available; tells who waits how far it is."""
@@ -145,12 +179,12 @@ class Tables:
         self._folders |= {path.parent for _, found in files for path in found.values()}
         for table in missing:
             pieces = [(piece, found[table]) for piece, found in files if table in found]
-            self._connection.execute(_definition(table, pieces, self._scratch, self._window))
+            self._define(table, pieces)
         self._ready |= set(missing)
 
     def _look(self, wait: Wait) -> None:
         """Plans what is read, without what is known to be damaged."""
-        planner = Planner(self._scratch, self._cache, self._window, self._bad)
+        planner = Planner(self._scratch, self._cache, self._window, self._bad, whole_days=False)
         wait.expect(len(self._origins))
         for origin in self._origins:
             planner.look(origin)
@@ -162,6 +196,7 @@ class Tables:
     def _files(self, tables: Sequence[str], wait: Wait) -> list[tuple[Piece, dict[str, Path]]]:
         """The files of these tables; damage that only shows now is passed over, as far as others hold the same."""
         while True:
+            derive_together([piece.unit for piece in self._plan.pieces], tables, wait)
             wait.expect(sum(piece.unit.steps for piece in self._plan.pieces))
             try:
                 return [(piece, _files_of(piece.unit, tables, wait)) for piece in self._plan.pieces]
@@ -226,33 +261,9 @@ def _pandas_type(kind: "pa.DataType") -> Any:
     return pandas.ArrowDtype(kind)
 
 
-def _define(connection: Any, scratch: Path) -> dict[str, set[str]]:
-    """Defines empty tables and all views; returns which tables each of them needs."""
-    import pyarrow.parquet as pq
-
-    for table in BASES:
-        schema = schema_of(SERIES_DAY if table in SUMMARIES else table)
-        # An empty table would do as well, but making one imports pandas where that is installed.
-        pq.ParquetWriter(_empty(scratch, table), schema).close()
-        connection.execute(_definition(table, [], scratch, Window()))
-    needs: dict[str, set[str]] = {table: {table} for table in BASES}
-    for name, summary in HISTOGRAMS.items():
-        connection.execute(f"CREATE VIEW {name} AS {_HISTOGRAM.format(summary)}")
-        needs[name] = {summary}
-    for name in VIEWS:
-        query = view(name).query
-        connection.execute(f"CREATE VIEW {name} AS {query}")
-        needs[name] = {base for word in words_of(query) for base in needs.get(word, ())}
-    return needs
-
-
-def _empty(scratch: Path, table: str) -> Path:
-    return scratch / f"empty-{table}.parquet"
-
-
-def _definition(table: str, pieces: Sequence[tuple[Piece, Path]], scratch: Path, window: Window) -> str:
+def _definition(table: str, pieces: Sequence[tuple[Piece, Path]], empty: Path, window: Window) -> str:
     """The view of one table over its files; the empty one comes first, so that every column is there."""
-    whole = [_empty(scratch, table), *dict.fromkeys(path for piece, path in pieces if not piece.without)]
+    whole = [empty, *dict.fromkeys(path for piece, path in pieces if not piece.without)]
     selects = [_select(table, whole, window, ())]
     selects += [_select(table, [path], window, piece.without) for piece, path in pieces if piece.without]
     return f"CREATE OR REPLACE VIEW {table} AS " + " UNION ALL BY NAME ".join(selects)
@@ -260,10 +271,8 @@ def _definition(table: str, pieces: Sequence[tuple[Piece, Path]], scratch: Path,
 
 def _select(table: str, paths: Collection[Path], window: Window, without: Sequence[Span]) -> str:
     listed = ", ".join(quoted(str(path)) for path in paths)
-    schema = schema_of(SERIES_DAY if table in SUMMARIES else table)
     # Times are UTC throughout; without a zone they need no further package to be fetched.
-    zoned = [field.name for field in schema if str(field.type).startswith("timestamp")]
-    plain = ", ".join(f"make_timestamp(epoch_us({name})) AS {name}" for name in zoned)
+    plain = ", ".join(f"make_timestamp(epoch_us({name})) AS {name}" for name in times_of(table))
     counted = list(conditions(table, window, without))
     where = f" WHERE {' AND '.join(counted)}" if counted else ""
     source = f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"

@@ -42,6 +42,11 @@ class Wish:
         """Whether processes have to be read, which are most of an archive."""
         return self.job is not None or self.view in ("advice", "programs")
 
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the first screen."""
+        return self.view == "summary" and self.job is None
+
 
 _VIEWS = "summary, jobs, containers, gpus, users, programs, timeline, advice, gaps"
 _SORTS = "cpu, memory, gpu, runtime, start, read, write, energy, name"
@@ -150,7 +155,8 @@ def command(
     if follow:
         _follow(folders, settings, wish, _duration(every, "--every"))
         return
-    with opened(folders, settings(), wish.is_deep if html is None else None) as inspection:
+    deep = wish.is_deep if html is None else None
+    with opened(folders, settings(), deep, first=wish.is_first and html is None) as inspection:
         if html is not None:
             _write_page(inspection, html, zone)
             return
@@ -235,7 +241,7 @@ def _follow(folders: list[Path | str], settings: "Callable[[], Settings]", wish:
     from vmsonar_inspect.opening import opened
 
     def look(quiet: bool) -> "RenderableType":
-        with opened(folders, settings(), wish.is_deep, quiet) as inspection:
+        with opened(folders, settings(), wish.is_deep, quiet, wish.is_first) as inspection:
             return _presented(inspection, wish)
 
     settings()  # a wrong option is told before anything is shown

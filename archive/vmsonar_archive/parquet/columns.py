@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 def column(field: Field, rows: Sequence[msgspec.Struct]) -> "pa.Array":
     """One field of many rows."""
     values: list[Any] = list(map(attrgetter(field.name), rows))
+    if values.count(None) == len(values):
+        return arrow().nulls(len(values), arrow_type(field.type))
     if field.type is int:
         return _integers(values)
     plain = _plain(field)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from vmsonar_archive.errors import NOT_JSON
 from vmsonar_archive.lines import BadLine, decode_sysinfo
@@ -20,6 +21,7 @@ from vmsonar_archive.parquet.schema import (
     JOINED,
     SAMPLES,
     SERIES_DAY,
+    STAMP_FIELDS,
     SYSINFO,
     TABLES,
     arrow,
@@ -64,7 +66,7 @@ class Derivation:
         folder: Path,
         tables: Collection[str] = TABLES,
         ticks_per_second: float = 100.0,
-        accepts: Callable[[Stamp], bool] = lambda _: True,
+        accepts: Callable[[Stamp], bool] | None = None,
         durable: bool = True,
     ) -> None:
         self.archive, self.day, self.folder = archive, day, folder
@@ -100,12 +102,12 @@ class Derivation:
                 self._take(number, sample)
 
     def _take(self, number: int, sample: Any) -> None:
-        for kind, collector in self._collectors.items():
-            rows = getattr(sample, kind)
+        kinds = astuple(sample)[len(STAMP_FIELDS) :]
+        for collector, rows in zip(self._collectors.values(), kinds, strict=True):
             if rows:
                 collector.add(number, rows)
                 if collector.bytes > _COLLECT_BYTES:
-                    self._flush(kind)
+                    self._flush(collector.table)
 
     def add_sysinfos(self, lines: Iterable[bytes]) -> None:
         """Takes in the lines of sysinfo segments."""

@@ -23,6 +23,13 @@ class SpanSet:
         ranges = self._known.get((stamp.run, stamp.boot), ())
         return any(first <= stamp.seq <= last for first, last in ranges)
 
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+    def misses(self, stamp: Stamp) -> bool:
+        """Whether a record is not in here."""
+        return stamp not in self
+
     def __iter__(self) -> Iterator[Span]:
         for (run, boot), ranges in sorted(self._known.items()):
             yield from (Span(run, boot, first, last) for first, last in ranges)
