@@ -195,8 +195,8 @@ class Inspection:
 
     @cached_property
     def gaps(self) -> list[tuple[str, Gap]]:
-        found = load_gaps(self.asker)
-        return found + [("", damage(finding)) for finding in self.findings]
+        damaged = [("", damage(finding)) for finding in self.findings]
+        return damaged + load_gaps(self.asker)
 
     def timeline(self, archive: str, steps: int) -> list[Moment]:
         self._node_steps  # noqa: B018 - the query reads them

@@ -144,3 +144,18 @@ def test_a_page_that_cannot_be_written(archive, tmp_path, capsys, monkeypatch):
     told = refused(capsys, "inspect", archive, "--html", page)
     assert told == (3, f"vmsonar: cannot write {page}: No space left on device\n")
     assert list(tmp_path.glob(".page*")) == []
+
+
+def test_a_view_that_there_is_not(archive, tmp_path, capsys):
+    code, told = refused(capsys, "inspect", archive, "job")
+    assert (code, told.startswith("vmsonar: job is neither a path nor a view: give one of summary, ")) == (
+        2,
+        True,
+    )
+    code, told = refused(capsys, "inspect", archive, tmp_path / "missing.tar")
+    assert (code, "missing.tar does not exist" in told) == (3, True)
+
+
+def test_whole_but_not_trusted(archive, tmp_path, capsys):
+    assert cli.run(["verify", str(archive), "--head", "0" * 63 + "1"]) == 1
+    assert "NOT TRUSTED" in capsys.readouterr().out

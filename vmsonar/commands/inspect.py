@@ -159,10 +159,10 @@ def command(
     with opened(folders, settings(), deep, first=wish.is_first and html is None) as inspection:
         if html is not None:
             _write_page(inspection, html, zone)
-            return
-        with waiting("adding up"):
-            answer = _answer(inspection, wish, as_json, as_csv)
-        answer()
+        else:
+            with waiting("adding up"):
+                answer = _answer(inspection, wish, as_json, as_csv)
+            answer()
         tell_findings(inspection.findings)
 
 
@@ -174,6 +174,8 @@ def divided(arguments: list[str]) -> tuple[list[Path | str], str]:
     if len(views) > 1:
         raise UsageError(f"one view at a time: give one of {' and '.join(views)}")
     given = [name for name in arguments if name not in views]
+    if len(given) > 1 and not views and "/" not in given[-1] and not Path(given[-1]).exists():
+        raise UsageError(f"{given[-1]} is neither a path nor a view: give one of {_VIEWS}")
     paths = [name if name.startswith("s3://") else Path(name) for name in given]
     return paths or [archive_in_question(None)], views[0] if views else "summary"
 

@@ -43,5 +43,9 @@ def command(
         print_json(result)
         return Exit.OK
     print_findings(result.findings, str(path), lost=True)
-    print(f"{result.records} records in {result.files} files saved to {result.target}")
+    print(f"{_many(result.records, 'record')} in {_many(result.files, 'file')} saved to {result.target}")
     return Exit.OK
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

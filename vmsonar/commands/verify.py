@@ -8,11 +8,14 @@ import typer
 from vmsonar_archive.bundle.signature import Trust, read_trust
 from vmsonar_archive.bundle.together import missing_between, span_of
 from vmsonar_archive.errors import Exit, UsageError
-from vmsonar_archive.findings import Report, Severity
+from vmsonar_archive.findings import Code, Report, Severity
 from vmsonar_archive.verify import Depth
 from vmsonar_archive.verify_path import size_at, verify_path, verify_paths
 
 from vmsonar.commands.output import print_findings, print_json, print_table, progress_bar
+
+#: What a bundle can lack that is whole: that it comes from where it should.
+_TRUST = {Code.UNSIGNED, Code.UNTRUSTED_SIGNER, Code.HEAD_DIFFERS}
 
 
 def command(
@@ -76,18 +79,26 @@ def _verify_all(paths: list[Path], depth: Depth, head: str | None, trust: Trust 
     return reports
 
 
+def _verdict(report: Report) -> str:
+    """One word or two: damage is something else than a signature or a head that is not the demanded one."""
+    errors = {finding.code for finding in report.findings if finding.severity is Severity.ERROR}
+    if not errors:
+        return "whole"
+    return "NOT TRUSTED" if errors <= _TRUST else "DAMAGED"
+
+
 def _show(reports: dict[str, Report]) -> None:
     for path, report in reports.items():
         print_findings(report.findings, path)
     rows = [
         (
             path,
-            "whole" if report.ok else "DAMAGED",
+            _verdict(report),
             str(report.samples),
             str(report.files),
             str(sum(finding.severity is Severity.ERROR for finding in report.findings)),
-            f"{report.first:%Y-%m-%d %H:%M:%S}" if report.first else "-",
-            f"{report.last:%Y-%m-%d %H:%M:%S}" if report.last else "-",
+            f"{report.first:%Y-%m-%d %H:%M:%S}" if report.first else "\N{EN DASH}",
+            f"{report.last:%Y-%m-%d %H:%M:%S}" if report.last else "\N{EN DASH}",
         )
         for path, report in reports.items()
     ]
