@@ -19,8 +19,10 @@ _MEMORY = """
     SELECT name, quantile_cont(memory, 0.5) AS median, quantile_cont(memory, 0.95) AS p95, MAX(memory) AS peak
     FROM moments GROUP BY name"""
 
+# A sample speaks of the time before it: what was used lies around the middle of that.
 _TIMES = f"""
-    SELECT g.name, CAST(FLOOR(epoch(j.time) / {_QUARTER}) AS BIGINT) AS quarter, SUM(j.cpu_seconds) AS cpu_seconds
+    SELECT g.name, CAST(FLOOR((epoch(j.time) - j.interval_seconds / 2) / {_QUARTER}) AS BIGINT) AS quarter,
+        SUM(j.cpu_seconds) AS cpu_seconds
     FROM job_rates AS j JOIN job_groups AS g USING (archive, boot, pgid, start_ticks)
     WHERE j.cpu_seconds IS NOT NULL GROUP BY ALL"""  # noqa: S608
 

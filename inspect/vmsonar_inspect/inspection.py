@@ -31,7 +31,7 @@ from vmsonar_inspect.model import (
     Moment,
     NodeUse,
 )
-from vmsonar_inspect.model_advice import Advice, Verdict
+from vmsonar_inspect.model_advice import Advice, Severity, Verdict
 from vmsonar_inspect.programs import Pattern, ProgramMap, load_programs
 from vmsonar_inspect.rules import RuleBook, load_rules
 from vmsonar_inspect.split_energy import Split, split_energy
@@ -262,7 +262,8 @@ class Inspection:
         gpus = [gpu for gpu in self._bare_gpus if gpu.archive == archive]
         boxes = [box for (owner, _), (box, _) in self._containers.items() if owner == archive]
         about = advise.machine_advice(self.settings.rules, machine, coverage, use, gpus, boxes)
-        about.verdicts += self._part_verdicts(archive, gpus)
+        every = about.verdicts + self._part_verdicts(archive, gpus)
+        about.verdicts = sorted(every, key=lambda verdict: verdict.severity is not Severity.PROBLEM)
         return about
 
     def need_node_steps(self) -> None:

@@ -102,7 +102,11 @@ _GPU = f"""
 
 _LAST = "SELECT archive, MAX(time) AS time FROM samples GROUP BY archive"
 
-_SHELL = "regexp_matches(COALESCE(command, program), '^-?(/[^ ]*/)?(bash|sh|dash|zsh|fish|ksh)( |$)')"
+_STARTERS = (
+    "bash|sh|dash|zsh|fish|ksh|timeout|nohup|nice|ionice|chrt|setsid|env|sudo|su|time|xargs|stdbuf|taskset|numactl|"
+    "watch|flock|script|strace|unshare|nsenter|systemd-run|runuser|tini|dumb-init"
+)
+_SHELL = f"regexp_matches(COALESCE(command, program), '^-?(/[^ ]*/)?({_STARTERS})( |$)')"
 _ANY_SHELL = f"SELECT 1 AS found FROM job_info WHERE {_SHELL} LIMIT 1"  # noqa: S608
 
 # Which job a process was in is said by its rows, once and for all or nearly so.

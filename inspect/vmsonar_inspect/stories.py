@@ -171,10 +171,16 @@ def _process(row: Record) -> ProcessUse:
         last=row["last_time"],
         samples=whole(row["samples"]) or 0,
         cpu_seconds=number(row["cpu_seconds"]),
-        memory_peak_bytes=number(row["memory_peak"]),
+        memory_peak_bytes=_own_memory(row),
         read_bytes=number(row["read_bytes"]),
         write_bytes=number(row["write_bytes"]),
     )
+
+
+def _own_memory(row: Record) -> float | None:
+    """Its own memory at the peak; the kernel's two counters are not of one moment, and may differ the wrong way."""
+    peak = number(row["memory_peak"])
+    return None if peak is None else max(0.0, peak)
 
 
 _COURSE = f"""

@@ -118,6 +118,14 @@ def command(
     """Explains archives and bundles: who used the machine, what went wrong, what size would have done.
 
     Example: vmsonar inspect /var/lib/vmsonar jobs --from today --sort memory
+
+    Example: vmsonar inspect vm.tar --job 4711
+
+    Example: vmsonar inspect bundles/ --html fleet.html
+
+    Example: vmsonar inspect vm.tar programs --from 30d --csv
+
+    Example: vmsonar inspect --follow
     """
     from vmsonar_inspect.engine import need_engine
 

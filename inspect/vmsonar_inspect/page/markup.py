@@ -6,6 +6,7 @@ from typing import Any
 
 from vmsonar_inspect.render.columns import Column
 from vmsonar_inspect.text import plain
+from vmsonar_inspect.units import UNKNOWN
 
 
 class Markup(str):
@@ -37,11 +38,16 @@ def joined(parts: Iterable[str]) -> Markup:
 def table(columns: Sequence[Column], rows: Sequence[Any]) -> Markup:
     """A table of the columns that have something to say."""
     cells = [[column.write(row) for column in columns] for row in rows]
-    places = [place for place in range(len(columns)) if any(row[place] for row in cells)]
+    places = [place for place, column in enumerate(columns) if _says(column, [row[place] for row in cells])]
     head = [tag("th", columns[place].title, class_=_align(columns[place]), scope="col") for place in places]
     body = [tag("tr", *(_cell(columns[place], row[place]) for place in places)) for row in cells]
     inner = tag("thead", tag("tr", *head)) + tag("tbody", joined(body))
     return tag("div", tag("table", Markup(inner)), class_="scroll", tabindex="0")
+
+
+def _says(column: Column, cells: Sequence[str]) -> bool:
+    """Whether a column has anything to say."""
+    return any(cell and not (column.optional and cell == UNKNOWN) for cell in cells)
 
 
 def _cell(column: Column, content: str) -> Markup:

@@ -20,6 +20,8 @@ class Column:
     right: bool = True
     widest: int = 60
     least: int = 8
+    #: Left out where nothing is known of it in any row.
+    optional: bool = False
 
 
 def clock(zone: tzinfo) -> Callable[[datetime | None], str]:
@@ -153,7 +155,7 @@ def group_columns(what: str) -> list[Column]:
         Column("jobs", lambda group: units.count(group.jobs), 3),
         *([Column("users", lambda group: units.count(group.users), 9)] if what == "program" else []),
         Column("CPU time", lambda group: bound(units.hours(group.cpu_seconds), group.cpu_is_lower_bound), 1),
-        Column("GPU time", lambda group: units.hours(group.gpu_seconds), 4),
+        Column("GPU time", lambda group: units.hours(group.gpu_seconds), 4, optional=True),
         Column("runtime", lambda group: units.duration(group.runtime_seconds), 8),
         Column("memory 50 %", lambda group: units.size(group.memory_median_bytes), 7),
         Column("memory 95 %", lambda group: units.size(group.memory_p95_bytes), 6),
@@ -172,14 +174,14 @@ def moment_columns(zone: tzinfo) -> list[Column]:
         Column("cores", lambda at: units.cores(at.cores), 1),
         Column("peak", lambda at: units.cores(at.cores_peak), 8),
         Column("memory", lambda at: units.size(at.memory_bytes), 2),
-        Column("GPU", lambda at: units.percent(at.gpu_util), 3),
+        Column("GPU", lambda at: units.percent(at.gpu_util), 3, optional=True),
         Column("disk read", lambda at: units.rate(at.disk_read_rate), 4),
         Column("written", lambda at: units.rate(at.disk_write_rate), 5),
         Column("received", lambda at: units.rate(at.received_rate), 6),
         Column("sent", lambda at: units.rate(at.sent_rate), 7),
         Column("waited for CPU", lambda at: units.share(at.pressure_cpu), 9),
-        Column("memory", lambda at: units.share(at.pressure_memory), 10),
-        Column("I/O", lambda at: units.share(at.pressure_io), 11),
+        Column("for memory", lambda at: units.share(at.pressure_memory), 10),
+        Column("for I/O", lambda at: units.share(at.pressure_io), 11),
     ]
 
 
@@ -192,7 +194,7 @@ def gap_columns(zone: tzinfo) -> list[Column]:
         Column("what", lambda gap: _KINDS.get(gap.kind, gap.kind), 0, right=False),
         Column("from", lambda gap: clock(zone)(gap.begin), 1, right=False),
         Column("to", lambda gap: clock(zone)(gap.end), 6, right=False),
-        Column("for", lambda gap: units.duration(gap.seconds), 2),
+        Column("for", lambda gap: "" if gap.seconds is None else units.duration(gap.seconds), 2),
         Column("collector", lambda gap: plain(gap.collector, ""), 4, right=False, widest=16),
         Column("reason", lambda gap: plain(gap.reason, ""), 3, right=False, widest=24),
         Column("times", lambda gap: units.count(gap.times), 8),

@@ -62,10 +62,11 @@ class Grid:
 
     def _width(self, place: int) -> int:
         """What a column would take; nothing when it has nothing to say."""
-        cells = [cell_len(cells[place]) for cells in self.cells]
-        if cells and not any(cells):
-            return 0
         column = self.columns[place]
+        cells = [cell_len(cells[place]) for cells in self.cells]
+        nothing = {"", UNKNOWN} if column.optional else {""}
+        if all(row[place] in nothing for row in self.cells) and cells:
+            return 0
         return (
             min(max([*cells, 0]), column.widest)
             if max([*cells, 0]) > cell_len(column.title)
