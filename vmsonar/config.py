@@ -13,6 +13,7 @@ from vmsonar.config_section import Section
 from vmsonar.engine.labels import DEFAULT_LABELS
 from vmsonar.host import Host
 from vmsonar.quantities import Duration, Interval, Size, parse_duration, parse_size, show_duration, write_size
+from vmsonar.urls import where_it_leads
 
 Switch = Literal["auto", "none"]
 Days = Annotated[int, Meta(ge=1)]
@@ -200,8 +201,11 @@ def encode_value(value: Any) -> Any:
 
 
 def plain(config: Config) -> dict[str, Any]:
-    """The configuration as it could stand in a file; it knows files that hold secrets, never a secret."""
+    """The configuration as it could stand in a file; it names files that hold secrets, and of URLs only the host."""
     answer: dict[str, Any] = msgspec.to_builtins(config, enc_hook=encode_value)
+    for section, key in (("forward", "url"), ("save", "to")):
+        if answer[section][key] is not None:
+            answer[section][key] = where_it_leads(answer[section][key])
     return answer
 
 

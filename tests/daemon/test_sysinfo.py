@@ -10,9 +10,12 @@ from vmsonar.clock import Clock
 from vmsonar.collectors.registry import make_collectors
 from vmsonar.collectors.setup import setup_for
 from vmsonar.config import Config
+from vmsonar.config_forward import Forward
+from vmsonar.config_save import Save
 from vmsonar.hardware.cloud import cloud, virtualization
 from vmsonar.hardware.topology import parse_list
 from vmsonar.sysinfo import gather, os_name
+from vmsonar.urls import where_it_leads
 
 
 def info_of(host):
@@ -92,3 +95,30 @@ def test_the_record_of_this_machine_survives_writing_and_reading():
     again = decode_sysinfo(checked(record_line(info).rstrip(b"\n")))
     assert msgspec.json.decode(again.config["interval"]) == "10s"
     assert msgspec.structs.replace(again, config=None) == msgspec.structs.replace(info, config=None)
+
+
+def test_the_configuration_in_the_record_lets_nobody_write_where_bundles_go(tmp_path):
+    config = Config(
+        forward=Forward(to="http", url="https://me:CANARY@host.example:8443/hook/CANARY?sig=CANARY"),
+        save=Save(to="https://bucket.example/{time}?X-Amz-Signature=CANARY"),
+    )
+    told = msgspec.json.encode(gather(small_vm(tmp_path), config, [], Clock()).config).decode()
+    assert "CANARY" not in told
+    assert "https://host.example:8443/…" in told
+    assert "https://bucket.example/…" in told
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("s3://bucket/prefix/", "s3://bucket/prefix/"),
+        ("/mnt/bundles", "/mnt/bundles"),
+        ("@/run/secrets/url", "@/run/secrets/url"),
+        ("https://host.example", "https://host.example"),
+        ("mint+https://host.example/CANARY", "mint+https://host.example/…"),
+        ("HTTPS://a:CANARY@host.example?CANARY", "HTTPS://host.example/…"),
+        ("http://host.example#CANARY", "http://host.example/…"),
+    ],
+)
+def test_what_is_said_of_a_url(url, said):
+    assert where_it_leads(url) == said

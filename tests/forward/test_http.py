@@ -156,15 +156,17 @@ def test_a_certificate_that_is_not_trusted(secure: Endpoint, archive: Path, tmp_
 def test_a_server_that_is_away(archive: Path, tmp_path: Path) -> None:
     endpoint = Endpoint()
     endpoint.close()
-    place = place_of(tmp_path, archive, endpoint)
+    place = place_of(tmp_path, archive, endpoint, url=f"{endpoint.url}?token=CANARY")
     done = place.once(timeout="2s")
     assert done.returncode == 1
-    said = f"vmsonar: {SAMPLES + 1} records are not acknowledged by http {endpoint.url} (cannot reach "
+    said = f"vmsonar: {SAMPLES + 1} records are not acknowledged by http {endpoint.url}?… (cannot reach "
     assert done.stderr.startswith(said), done.stderr
+    assert "CANARY" not in done.stderr + done.stdout
     with place.running() as process:
         wait_until(lambda: "trying again until it works" in place.log, 30, "a line about it")
         assert process.poll() is None
     assert place.log.count("\n") == 1
+    assert "CANARY" not in place.log
 
 
 def test_waits_grow_at_random_and_begin_again() -> None:

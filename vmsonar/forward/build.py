@@ -18,6 +18,7 @@ from vmsonar.forward.pump import Target
 from vmsonar.forward.secrets import read_secret
 from vmsonar.forward.sender import Sender
 from vmsonar.forward.translate import NativeTranslator, Selection, SonarTranslator, Translator
+from vmsonar.urls import without_query
 
 if TYPE_CHECKING:
     from vmsonar_archive.bundle.redact import Redactor
@@ -37,9 +38,9 @@ class Plan:
     def destination(self) -> str:
         """Where to, in words, without secrets."""
         forward = self.forward
-        return (
-            f"kafka {','.join(forward.brokers)}" if forward.to == "kafka" else f"{forward.to} {forward.url}"
-        )
+        if forward.to == "kafka":
+            return f"kafka {','.join(forward.brokers)}"
+        return f"{forward.to} {without_query(forward.url or '')}"
 
     def attend(self, root: Path) -> None:
         """Takes what it needs from the archive that is going to be sent."""

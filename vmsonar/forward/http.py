@@ -18,6 +18,7 @@ import msgspec
 from vmsonar.forward.backoff import Backoff
 from vmsonar.forward.messages import Message
 from vmsonar.forward.sender import Fate, Outcome, Refused, Sender
+from vmsonar.urls import without_query
 
 _AGAIN = (408, 429)
 _TOO_LARGE = 413
@@ -76,6 +77,11 @@ class Endpoint:
     context: ssl.SSLContext | None
     max_payload: int
     timeout: float
+
+    @property
+    def shown(self) -> str:
+        """The address without what could be secret in it."""
+        return without_query(self.url)
 
 
 class HttpSender(Sender):
@@ -136,7 +142,7 @@ class HttpSender(Sender):
                 return self._answered(error, batch)
         except (OSError, http.client.HTTPException) as error:
             self._check_final(error)
-            return self._later(f"cannot reach {self._endpoint.url}: {getattr(error, 'reason', error)}")
+            return self._later(f"cannot reach {self._endpoint.shown}: {getattr(error, 'reason', error)}")
         return self._done(batch, Fate.ACKNOWLEDGED)
 
     def _send(self, body: bytes) -> None:
@@ -150,7 +156,7 @@ class HttpSender(Sender):
             answer.read(65536)
 
     def _answered(self, error: urllib.error.HTTPError, batch: list[tuple[int, bytes]]) -> list[Outcome]:
-        said = f"{self._endpoint.url} answers {error.code} {error.reason}"
+        said = f"{self._endpoint.shown} answers {error.code} {error.reason}"
         if error.code == _TOO_LARGE:
             return self._done(batch, Fate.NOT_TAKEN, said)
         if error.code in _AGAIN or error.code >= 500:
@@ -178,10 +184,10 @@ class HttpSender(Sender):
         if isinstance(reason, ssl.SSLCertVerificationError):
             said = reason.verify_message
             raise Refused(
-                f"the certificate of {self._endpoint.url} is not trusted ({said}): check forward.tls.ca_file"
+                f"the certificate of {self._endpoint.shown} is not trusted ({said}): check forward.tls.ca_file"
             )
         if "Tunnel connection failed: 4" in str(reason):
-            raise Refused(f"the proxy refuses {self._endpoint.url} ({reason}): check HTTPS_PROXY")
+            raise Refused(f"the proxy refuses {self._endpoint.shown} ({reason}): check HTTPS_PROXY")
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
