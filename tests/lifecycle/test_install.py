@@ -61,10 +61,11 @@ def test_twice_is_once_and_uninstalling_keeps_the_archive(tmp_path):
     (tmp_path / "usr/local/sbin/vmsonar-setup").write_text("#!/bin/sh\n")
     (tmp_path / "usr/local/bin/vmsonar").symlink_to("/opt/vmsonar/bin/vmsonar")
     installer.uninstall(purge=False)
-    assert not (tmp_path / "usr/local/bin/vmsonar").is_symlink()
+    assert (tmp_path / "usr/local/bin/vmsonar").is_symlink()
     assert tree(tmp_path) == {"var/lib/vmsonar/archive.json": b"{}"}
     installer.uninstall(purge=True)
     assert tree(tmp_path) == {}
+    assert not (tmp_path / "usr/local/bin/vmsonar").is_symlink()
 
 
 def test_systemd_is_told_and_a_failure_is_one_line(tmp_path):

@@ -208,8 +208,10 @@ def test_one_version_over_another_keeps_what_was_recorded(bare, single, wheelhou
     done = inside(bare, "vmsonar", "uninstall")
     assert done.returncode == 0, done.stderr
     assert list(bare.root.glob("etc/systemd/system/**/vmsonar*")) == []
+    assert inside(bare, "vmsonar", "verify", "/var/lib/vmsonar").returncode == 0
+    assert inside(bare, "vmsonar", "uninstall", "--purge").returncode == 0
     assert not (bare.root / "usr/local/bin/vmsonar").is_symlink()
-    assert (bare.root / "var/lib/vmsonar/archive.json").exists()
+    assert not (bare.root / "var/lib/vmsonar").exists()
 
 
 @contextmanager

@@ -20,7 +20,7 @@ def command(
 ) -> int:
     """Stops and removes the units; the archive stays unless --purge. Then remove /opt/vmsonar.
 
-    Example: vmsonar uninstall && rm -r /opt/vmsonar
+    Example: vmsonar uninstall && rm -r /opt/vmsonar /usr/local/bin/vmsonar
     """
     if root == Path("/") and os.geteuid() != 0:
         raise VmsonarError("the units belong to root: run vmsonar uninstall as root")

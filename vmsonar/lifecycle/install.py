@@ -70,6 +70,7 @@ class Installer:
         if purge:
             kept = ("var/lib/vmsonar", "var/lib/vmsonar-bundles", "var/lib/vmsonar-forward", "etc/vmsonar")
             removed += [self._root / name for name in kept]
+            removed += self._command()
         for path in removed:
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -152,9 +153,12 @@ class Installer:
         yield self._root / "etc/tmpfiles.d/vmsonar.conf"
         yield from sorted((self._root / _UNITS).glob("vmsonar*"))
         yield self._root / "usr/local/sbin/vmsonar-setup"
-        command = self._root / "usr/local/bin/vmsonar"
-        if command.is_symlink() and str(command.readlink()).startswith("/opt/vmsonar/"):
-            yield command
+
+    def _command(self) -> list[Path]:
+        """The link that the setup script made; until the end it reads what was recorded."""
+        link = self._root / "usr/local/bin/vmsonar"
+        ours = link.is_symlink() and str(link.readlink()).startswith("/opt/vmsonar/")
+        return [link] if ours else []
 
 
 def _run(command: list[str]) -> None:
