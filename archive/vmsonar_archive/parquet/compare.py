@@ -5,7 +5,7 @@ What a hostile table declares is compared before any of it is read: it cannot be
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,11 @@ from vmsonar_archive import layout
 from vmsonar_archive.errors import VmsonarError
 from vmsonar_archive.findings import Code, Finding
 from vmsonar_archive.layout import SAMPLE, SegmentName
+from vmsonar_archive.parquet.footer import read_footer
+from vmsonar_archive.parquet.schema import SAMPLES, SYSINFO
+from vmsonar_archive.parquet.spans import SpanSet
 from vmsonar_archive.reader import Archive
+from vmsonar_archive.records import Stamp
 from vmsonar_archive.source import Source
 
 _BATCH = 10_000
@@ -41,7 +45,7 @@ def _compare_day(source: Source, day: date, paths: list[str]) -> Iterator[Findin
         from vmsonar_archive.parquet.days import derive_day
 
         with tempfile.TemporaryDirectory() as folder:
-            derived = derive_day(Path(source.name), day, Path(folder)).files
+            derived = derive_day(Path(source.name), day, Path(folder), _held(source, paths)).files
             for path in paths:
                 table = path.rpartition("/")[2].removesuffix(".parquet")
                 reason = _difference(source, path, derived.get(table))
@@ -49,6 +53,19 @@ def _compare_day(source: Source, day: date, paths: list[str]) -> Iterator[Findin
                     yield Finding.of(Code.CORRUPT, path, reason)
     except VmsonarError as error:
         yield Finding.of(Code.UNCHECKED_TABLES, layout.day_path(day), str(error))
+
+
+def _held(source: Source, paths: list[str]) -> Callable[[Stamp], bool]:
+    """Tells the records that a day's tables say they hold: what came later, by a clock set back, is in JSON only."""
+    listed = [path for path in paths if path.endswith((f"/{SAMPLES}.parquet", f"/{SYSINFO}.parquet"))]
+    held = SpanSet()
+    try:
+        for path in listed:
+            with source.open(path) as stream:
+                held.add(read_footer(stream).spans)
+    except VmsonarError:
+        listed = []
+    return held.__contains__ if listed else lambda _: True
 
 
 def _difference(source: Source, path: str, derived: Path | None) -> str | None:

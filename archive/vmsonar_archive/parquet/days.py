@@ -1,6 +1,6 @@
 """Derives the tables of an archive's finished days, beside the writer and without disturbing it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from vmsonar_archive.parquet.derive import Derivation, Derived
 from vmsonar_archive.parquet.footer import Source
 from vmsonar_archive.parquet.schema import SAMPLES
 from vmsonar_archive.reader import Archive, open_archive
+from vmsonar_archive.records import Stamp
 
 
 def due_days(archive: Archive, today: date) -> list[date]:
@@ -27,8 +28,10 @@ def due_days(archive: Archive, today: date) -> list[date]:
     )
 
 
-def derive_day(root: Path, day: date, folder: Path | None = None) -> Derived:
-    """Writes the tables of one day into its folder, or into another one."""
+def derive_day(
+    root: Path, day: date, folder: Path | None = None, accepts: Callable[[Stamp], bool] = lambda _: True
+) -> Derived:
+    """Writes the tables of one day, or of some of its records, into its folder or another one."""
     with open_archive(root) as archive:
         first = next(archive.sysinfos(), None)
         ticks = float(first.ticks_per_second or 100) if first else 100.0
@@ -37,6 +40,7 @@ def derive_day(root: Path, day: date, folder: Path | None = None) -> Derived:
             day.isoformat(),
             folder or root / layout.day_path(day),
             ticks_per_second=ticks,
+            accepts=accepts,
         )
         sources = []
         for kind, add in ((SAMPLE, derivation.add_samples), (SYSINFO, derivation.add_sysinfos)):
