@@ -66,6 +66,7 @@ class Process:
         "stat_fd",
         "stat_used",
         "statm_fd",
+        "tail",
         "terminal",
         "threads",
         "used",
@@ -109,8 +110,9 @@ class Process:
         self.pss_at = 0
         #: Threads, resident and shared bytes as they are in the sums of its job.
         self.weighed = (0, 0, 0)
-        #: The row, and the part of it that comes from stat.
+        #: The row, and the parts of it that come from stat and from io.
         self.head = b""
+        self.tail = b"}"
         self.row = b""
         self.info = b""
         self.kept = True

@@ -96,9 +96,12 @@ class ProcessFiles:
 
     def stat(self, process: Process) -> bytes | None:
         """The stat line, or None when the process is gone."""
-        if process.stat_fd >= 0:
-            return _pread(process.stat_fd, _STAT_SIZE) or None
-        return self._read_once(process, "stat", _STAT_SIZE) or None
+        if process.stat_fd < 0:
+            return self._read_once(process, "stat", _STAT_SIZE) or None
+        try:
+            return os.pread(process.stat_fd, _STAT_SIZE, 0) or None
+        except OSError:
+            return None
 
     def schedstat(self, process: Process) -> bytes | None:
         """Run time and slices of the main thread: unchanged in a process of one thread that did not run."""
@@ -116,11 +119,14 @@ class ProcessFiles:
         """The I/O counters, or None where we may not read them."""
         if process.io_fd == NOT_OPEN:
             process.io_fd = self._open(process, "io", self._budget)
-        text = self._read(process, process.io_fd, "io")
-        if text is None and process.io_fd >= 0:  # it became another user's
+        if process.io_fd < 0:
+            return self._read(process, process.io_fd, "io")
+        try:
+            return os.pread(process.io_fd, _SMALL, 0)
+        except OSError:  # it became another user's
             self._close(process.io_fd)
             process.io_fd = DENIED
-        return text
+            return None
 
     def cgroup(self, process: Process) -> bytes | None:
         # Read once a minute: kept only while that leaves room for what is read at every sample.

@@ -2,7 +2,7 @@
 
 from vmsonar.collectors.process_entry import DENIED, Process
 from vmsonar.collectors.process_files import ProcessFiles
-from vmsonar.collectors.process_rows import encode_head, encode_process
+from vmsonar.collectors.process_rows import encode_head, encode_io, encode_process
 from vmsonar.collectors.process_stat import (
     CHILD_MAJOR,
     CHILD_SYSTEM,
@@ -20,7 +20,6 @@ from vmsonar.collectors.process_stat import (
     THREADS,
     USER,
     VIRTUAL,
-    parse_io,
     shared_and_data_pages,
     split_stat,
 )
@@ -93,6 +92,5 @@ class ProcessReader:
         if text == process.io_text:
             return False
         process.io_text = text
-        io = parse_io(text)
-        process.moved = (int(io.read_bytes), int(io.write_bytes)) if io else None
+        process.tail, process.moved = encode_io(text)
         return True

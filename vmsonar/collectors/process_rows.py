@@ -1,6 +1,6 @@
 """Writes the row of a process straight from the kernel's text: no number is parsed only to be written again."""
 
-from vmsonar.collectors.process_entry import Process
+from vmsonar.collectors.process_entry import Moved, Process
 from vmsonar.collectors.process_stat import (
     CHILD_SYSTEM,
     CHILD_USER,
@@ -46,14 +46,22 @@ def encode_head(process: Process, f: list[bytes]) -> bytes:
     )
 
 
+def encode_io(text: bytes) -> tuple[bytes, Moved | None]:
+    """The end of the row, made from io, and the bytes that went to and from storage."""
+    io = parse_io(text) if text else None
+    if io is None:
+        return b"}", None
+    end = _IO % (io.read_bytes, io.write_bytes, io.cancelled_bytes, io.read_chars, io.write_chars)
+    return end, (int(io.read_bytes), int(io.write_bytes))
+
+
 def encode_process(process: Process) -> bytes:
     """The row as the process stands now."""
-    row = process.head
-    if process.shared is not None:
-        row += b',"shared":%d' % process.shared
-    if process.data_stack is not None:
-        row += b',"data_stack":%d' % process.data_stack
-    io = parse_io(process.io_text) if process.io_text else None
-    if io is None:
-        return row + b"}"
-    return row + _IO % (io.read_bytes, io.write_bytes, io.cancelled_bytes, io.read_chars, io.write_chars)
+    if process.shared is None or process.data_stack is None:
+        return process.head + process.tail
+    return b'%b,"shared":%d,"data_stack":%d%b' % (
+        process.head,
+        process.shared,
+        process.data_stack,
+        process.tail,
+    )
