@@ -56,8 +56,8 @@ class ProcessFiles:
                 self._loadavg_fd = os.open(f"{self._root}/loadavg", os.O_RDONLY | os.O_CLOEXEC)
             except OSError:
                 return None
-        text = _pread(self._loadavg_fd, _SMALL)
-        return int(text.rpartition(b" ")[2]) if text else None
+        last = (_pread(self._loadavg_fd, _SMALL) or b"").split()[-1:]
+        return int(last[0]) if last and last[0].isdigit() else None
 
     def close(self) -> None:
         if self._loadavg_fd >= 0:
