@@ -10,8 +10,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
+from vmsonar_archive.bundle import channel, privileges
 from vmsonar_archive.bundle.make import bundle_to_file
+from vmsonar_archive.bundle.options import no_progress
 from vmsonar_archive.errors import VmsonarError
 from vmsonar_archive.verify_path import verify_path
 
@@ -200,3 +203,19 @@ def test_progress_is_drawn_without_roots_rights(theirs: Path, tmp_path: Path) ->
     assert child.wait(30) == 0, text
     assert b"bundling" in text
     assert verify_path(tmp_path / "x.tar").ok
+
+
+@pytest.mark.parametrize("name", ["../escaped", "/etc/cron.d/x", "a/b", "a\0b", "a.tar", "x" * 300])
+def test_a_worker_does_not_choose_where_root_writes(name: str) -> None:
+    ours, theirs = channel.pair()
+    asked: list[str] = []
+
+    def open_output(wanted: str) -> int:
+        asked.append(wanted)
+        return theirs.fileno()
+
+    with ours, theirs:
+        channel.send(theirs, msgspec.json.encode(channel.Message(name=name)))
+        with pytest.raises(VmsonarError, match="no name of a bundle"):
+            privileges._serve(ours, open_output, no_progress)
+    assert asked == []

@@ -19,6 +19,7 @@ LISTED = (BAG_INFO, BAGIT, BUNDLE, MANIFEST)
 _BEFORE = (BAGIT, PAYLOAD + layout.ARCHIVE_FILE, PAYLOAD + layout.JOURNAL_FILE)
 _AFTER = (BAG_INFO, BUNDLE, MANIFEST, TAG_MANIFEST, SIGNATURE)
 _UNSAFE = re.compile(r"[^A-Za-z0-9-]+")
+_BAG_NAME = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
 
 def rank(name: str) -> tuple[int, str] | None:
@@ -36,3 +37,8 @@ def bag_name(node: str, archive: str, first: datetime, last: datetime) -> str:
     """Node, archive and the time from the first to the last record: the bag's folder, and the file's usual name."""
     safe = _UNSAFE.sub("-", node).strip("-")[:63] or "node"
     return f"{safe}_{_UNSAFE.sub('-', archive)[:40]}_{first:%Y%m%dT%H%M%SZ}_{last:%Y%m%dT%H%M%SZ}"
+
+
+def is_bag_name(name: str) -> bool:
+    """Whether it can be what `bag_name` gives: no path leads elsewhere by it."""
+    return _BAG_NAME.fullmatch(name) is not None

@@ -14,7 +14,8 @@ import msgspec
 
 from vmsonar_archive.bundle import channel
 from vmsonar_archive.bundle.channel import Message
-from vmsonar_archive.bundle.deliver import OpenOutput
+from vmsonar_archive.bundle.deliver import FINISH, OpenOutput
+from vmsonar_archive.bundle.names import is_bag_name
 from vmsonar_archive.bundle.options import Bundled, Progress, no_progress
 from vmsonar_archive.bundle.work import Task
 from vmsonar_archive.errors import Exit, VmsonarError
@@ -86,8 +87,15 @@ def _serve(ours: socket.socket, open_output: OpenOutput, progress: Progress) -> 
             elif message.gone is not None:
                 advance(message.gone)
             else:
-                socket.send_fds(ours, [b"opened"], [open_output(message.name or "")])
+                socket.send_fds(ours, [b"opened"], [open_output(_checked(message.name or FINISH))])
     raise _ended()
+
+
+def _checked(name: str) -> str:
+    """The worker reads what others wrote, and we open files with rights that it does not have."""
+    if name != FINISH and not is_bag_name(name):
+        raise VmsonarError(f"bundling asks for a file named {name!r}: that is no name of a bundle")
+    return name
 
 
 def _ended() -> VmsonarError:
