@@ -28,6 +28,7 @@ def record(
     kinds: dict[type, str],
     provider: str | None = None,
     stepped: datetime | None = None,
+    intervals: dict[int, int] | None = None,
 ) -> Path:
     """An archive with these rows, by second; every sample has a node of two CPUs that are idle.
 
@@ -39,6 +40,17 @@ def record(
         SysInfo(time=START, seq=0, run="", boot=BOOT, boottime=10**12, cloud_provider=provider)
     )
     for number, (second, rows) in enumerate(history.items()):
+        if intervals is not None and second in intervals:
+            writer.append_sysinfo(
+                SysInfo(
+                    time=START + timedelta(seconds=second),
+                    seq=0,
+                    run="",
+                    boot=BOOT,
+                    boottime=second * 10**9,
+                    interval=intervals[second] * 1000,
+                )
+            )
         begin = stepped if stepped is not None and number < 2 else START
         found = {"node": [encode_row(idle_node(second))]}
         for row in rows:
@@ -190,3 +202,18 @@ def test_a_clock_that_was_set_does_not_make_a_timeline_without_end(tmp_path: Pat
         moments = inspection.timeline(machine.archive, 60)
     assert len(moments) <= 61
     assert sum(moment.cores is not None for moment in moments) == 2
+
+
+def test_a_longer_interval_is_no_gap(tmp_path: Path) -> None:
+    """The configuration is changed from 10 s to 60 s; later 600 s are missing."""
+    times = [*range(0, 2001, 10), *range(2060, 5001, 60), *range(5600, 8001, 60)]
+    history: dict[int, list[Row]] = {second: [] for second in times}
+    root = record(tmp_path / "archive", history, KINDS, intervals={0: 10, 2060: 60})
+    with opened([root], Settings()) as inspection:
+        (machine,) = inspection.machines
+        coverage = inspection.coverage[machine.archive]
+        gaps = [gap.seconds for _, gap in inspection.gaps]
+    lost = 5600 - max(second for second in times if second < 5600)
+    assert gaps == [lost]
+    assert coverage.covered_seconds == times[-1] - lost
+    assert coverage.interval_seconds == 10

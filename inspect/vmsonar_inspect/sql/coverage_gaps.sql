@@ -18,7 +18,7 @@ SELECT
     interval_seconds AS seconds, -- length of the gap
     CASE WHEN run <> previous_run THEN 'restart' ELSE 'missing' END AS reason -- missing, restart of the daemon, or reboot
 FROM sample_intervals
-JOIN nominal USING (archive, boot)
+JOIN nominal USING (archive, run, boot, seq)
 WHERE interval_seconds > 2.5 * usual
 UNION ALL
 SELECT
