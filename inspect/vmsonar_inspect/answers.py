@@ -235,7 +235,7 @@ def arranged(rows: list[Any], sort: str | None, top: int | None) -> list[Any]:
 
 def to_csv(rows: Sequence[Any], kind: type) -> str:
     """The rows as CSV with one column per figure; no cell begins like a formula."""
-    names = list(_flat_names(kind))
+    names = list(flat_names(kind))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(names)
@@ -248,11 +248,12 @@ def to_csv(rows: Sequence[Any], kind: type) -> str:
 _NESTED = {"Use": Use, "Energy": Energy, "Size": Size}
 
 
-def _flat_names(kind: type, prefix: str = "") -> list[str]:
+def flat_names(kind: type, prefix: str = "") -> list[str]:
+    """The columns of CSV, one per figure."""
     names = []
     for field in msgspec.structs.fields(kind):
         inner = next((nested for nested in _NESTED.values() if _holds(field.type, nested)), None)
-        names += _flat_names(inner, f"{prefix}{field.name}_") if inner else [f"{prefix}{field.name}"]
+        names += flat_names(inner, f"{prefix}{field.name}_") if inner else [f"{prefix}{field.name}"]
     return names
 
 

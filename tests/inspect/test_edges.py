@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from vmsonar_archive.records import EventRow, GapRow
 
 from tests.inspect.scenes import SECONDS, healthy, serial
-from tests.inspect.synth import Load, Machine
+from tests.inspect.synth import Box, Load, Machine, box_id
 from vmsonar.cli import run
 
 
@@ -129,6 +130,30 @@ def test_hostile_names_come_out_as_text(tmp_path: Path, capsys) -> None:
     _, out, _ = ask(capsys, root, "jobs")
     assert "[red]eve\\x1b[0m" in out
     assert "\\x1b[31mred\\x1b]0;owned\\x07 [bold]x[/bold] <script>alert(1)" in out
+
+
+def test_no_name_of_anything_reaches_the_terminal_as_it_is(tmp_path: Path, capsys) -> None:
+    box = Box(box_id(1), HOSTILE, image=HOSTILE, user=HOSTILE, labels={"a": HOSTILE}, oom_at=300)
+    machine = Machine(
+        loads=[Load(100, HOSTILE, user=HOSTILE, begin=0, end=300, cores=1.0, container=box.container_id)],
+        boxes=[box],
+        gaps=[(100, GapRow(collector=HOSTILE, reason=HOSTILE, detail=HOSTILE))],
+        events=[(200, EventRow(event_type=HOSTILE, detail=HOSTILE, container_id=box.container_id))],
+        hostname=HOSTILE,
+        os_name=HOSTILE,
+        instance_type=HOSTILE,
+    )
+    machine.record(tmp_path / "many" / "one", 600)
+    machine.machine_id = "f" * 32
+    machine.record(tmp_path / "many" / "two", 600)
+    one = tmp_path / "many" / "one"
+    views = ("summary", "containers", "gaps", "timeline", "advice", "users")
+    for arguments in (*((one, view) for view in views), (one, "--job", "100"), (tmp_path / "many",)):
+        code, out, err = ask(capsys, *arguments)
+        assert (code, err) == (0, "")
+        assert not any(ord(char) < 32 and char != "\n" for char in out)
+        assert "\u202e" not in out
+        assert "\\x1b[31mred" in out or "timeline" in arguments or "advice" in arguments
 
 
 def test_a_cell_never_begins_like_a_formula(tmp_path: Path, capsys) -> None:

@@ -218,13 +218,6 @@ def test_the_header_stays_when_there_are_no_rows(known: Path) -> None:
         assert len(to_csv([], ROW_TYPES[view]).splitlines()) == 1
 
 
-def test_the_columns_are_those_that_are_documented() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text()
-    for kind in set(ROW_TYPES.values()):
-        for name in kind.__struct_fields__:
-            assert f"`{name}`" in page, f"docs/inspect.md does not explain {kind.__name__}.{name}"
-
-
 def test_a_job_tells_its_story(known: Path, capsys) -> None:
     (story,) = rows(capsys, known, "--job", "200")
     assert story["job"]["job"] == "200"
