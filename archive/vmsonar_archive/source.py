@@ -48,7 +48,10 @@ class Source(ABC):
         try:
             content = self._read(layout.ARCHIVE_FILE, _MAX_SMALL)
         except FileNotFoundError:
-            raise VmsonarError(f"{self.name} is not an archive: it has no {layout.ARCHIVE_FILE}") from None
+            raise VmsonarError(
+                f"{self.name} is not an archive: it has no {layout.ARCHIVE_FILE}; "
+                "name bundles one by one, as FOLDER/*.tar"
+            ) from None
         except OSError as error:
             raise VmsonarError(f"cannot read {self.name}/{layout.ARCHIVE_FILE}: {error.strerror}") from None
         return parse_identity(content, f"{self.name}/{layout.ARCHIVE_FILE}")

@@ -159,3 +159,14 @@ def test_a_view_that_there_is_not(archive, tmp_path, capsys):
 def test_whole_but_not_trusted(archive, tmp_path, capsys):
     assert cli.run(["verify", str(archive), "--head", "0" * 63 + "1"]) == 1
     assert "NOT TRUSTED" in capsys.readouterr().out
+
+
+def test_a_tree_to_install_into_that_is_not_there(tmp_path, capsys):
+    code, told = refused(capsys, "install", "--no-start", "--root", tmp_path / "imgae")
+    assert (code, "is not a folder" in told) == (2, True)
+    assert not (tmp_path / "imgae").exists()
+
+
+def test_a_folder_of_bundles_is_no_archive(tmp_path, capsys):
+    code, told = refused(capsys, "verify", tmp_path)
+    assert (code, told.endswith("name bundles one by one, as FOLDER/*.tar\n")) == (3, True)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from vmsonar_archive.errors import Exit
+from vmsonar_archive.errors import Exit, UsageError
 
 from vmsonar.commands.output import print_json
 from vmsonar.lifecycle.install import Choice, Installer
@@ -33,6 +33,8 @@ def command(
 
     Example: /opt/vmsonar/bin/vmsonar install --save
     """
+    if not root.is_dir():
+        raise UsageError(f"--root {root} is not a folder: give the top of the tree to install into")
     installer = Installer(root)
     choice = Choice(one_shot=one_shot, process_io=process_io, save=save, forward=forward)
     written = installer.install(choice, start=start)

@@ -83,7 +83,7 @@ def show_status(status: ForwardStatus) -> list[tuple[str, str]]:
     rows = [
         ("forwarding to", f"{status.destination} ({status.dialect})"),
         ("forwarded", f"{counts.sent} records, {behind}"),
-        ("sent until", f"{status.sent_until:%Y-%m-%d %H:%M:%S}Z" if status.sent_until else "-"),
+        ("sent until", f"{status.sent_until:%Y-%m-%d %H:%M:%S} UTC" if status.sent_until else "nothing yet"),
         ("retried", str(counts.retried)),
         (
             "lost",
