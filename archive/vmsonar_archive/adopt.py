@@ -13,7 +13,9 @@ def adopt_tables(root: Path, journal: Journal, now: datetime) -> None:
     """Adds a line for every table that the journal does not know; the writer lock is held."""
     for path in sorted(root.glob("[0-9]*/*/*/*.parquet")):
         name = str(path.relative_to(root))
-        if layout.is_parquet(name) and name not in journal.ledger.current and not path.is_symlink():
+        known = name in journal.ledger.current or path.is_symlink()
+        # Of a day without the last table the others will be written again.
+        if layout.is_parquet(name) and not known and path.with_name(layout.LAST_TABLE).exists():
             journal.append(_entry(path, name, now))
 
 

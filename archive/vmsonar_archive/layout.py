@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from datetime import date, datetime
 
+#: The table that is written last: a day that has it has all.
+LAST_TABLE = "samples.parquet"
 ARCHIVE_FILE = "archive.json"
 NAMESPACE_FILE = "namespace"
 JOURNAL_FILE = "journal.jsonl"

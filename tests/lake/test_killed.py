@@ -7,10 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
+from vmsonar_archive.parquet.days import derive_day, due_days
+from vmsonar_archive.parquet.tablefile import TableFile
+from vmsonar_archive.reader import open_archive
 from vmsonar_inspect.tables import open_tables
 
 from tests.lake.test_sources import USAGE, make_days
@@ -73,6 +76,32 @@ def records(root: Path) -> dict[str, bytes]:
         and path.suffix != ".parquet"
         and not path.name.startswith((".", "journal", "writer"))
     }
+
+
+@pytest.mark.parametrize("written", [0, 1, 5, 12])
+def test_a_day_counts_as_derived_when_all_its_tables_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    make_days(tmp_path / "a")
+    day, finish, finished = date(2026, 11, 15), TableFile.finish, []
+
+    def finish_some(self: TableFile) -> Path:
+        if len(finished) == written:
+            raise KeyboardInterrupt
+        finished.append(self)
+        return finish(self)
+
+    monkeypatch.setattr(TableFile, "finish", finish_some)
+    with pytest.raises(KeyboardInterrupt):
+        derive_day(tmp_path / "a", day)
+    tables = sorted(path.name for path in (tmp_path / "a").rglob("*.parquet"))
+    assert (len(tables), "samples.parquet" in tables) == (written, False)
+    with open_archive(tmp_path / "a") as archive:
+        assert day in due_days(archive, date(2026, 11, 16))
+    machine = Machine(tmp_path / "a", booted=datetime(2026, 11, 16, 1, tzinfo=UTC))
+    machine.start_daemon()
+    machine.stop_daemon()
+    assert "derive" not in (tmp_path / "a" / "journal.jsonl").read_text()
 
 
 def test_derive_is_killed_and_run_again(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from vmsonar_archive.layout import SAMPLE, SYSINFO
 from vmsonar_archive.lock import WriterLock
 from vmsonar_archive.parquet.derive import Derivation, Derived
 from vmsonar_archive.parquet.footer import Source
-from vmsonar_archive.parquet.schema import SAMPLES
 from vmsonar_archive.reader import Archive, open_archive
 from vmsonar_archive.records import Stamp
 
@@ -24,7 +23,7 @@ def due_days(archive: Archive, today: date) -> list[date]:
     days = {segment.day for segment in segments if segment.name.kind == SAMPLE and segment.day < today}
     present = archive.source.sizes()
     return sorted(
-        day for day in days - open_days if f"{layout.day_path(day)}/{SAMPLES}.parquet" not in present
+        day for day in days - open_days if f"{layout.day_path(day)}/{layout.LAST_TABLE}" not in present
     )
 
 

@@ -157,18 +157,25 @@ class Derivation:
         }
         try:
             for table in self.tables:
-                if self._is_empty(table):
-                    self.result.rows[table] = 0
-                    continue
-                with self._file(table, table) as file:
-                    self._write(table, file, stamps, list(days.values()))
+                if table != SAMPLES:
+                    self._write_table(table, stamps, list(days.values()))
             for name, day in days.items():
                 with self._file(SERIES_DAY, name) as file:
                     file.write(day.table())
+            # The last one: where it is, all are.
+            if SAMPLES in self.tables:
+                self._write_table(SAMPLES, stamps, [])
         finally:
             self.close()
         self.result.bad += sum(collector.bad for collector in self._collectors.values())
         return self.result
+
+    def _write_table(self, table: str, stamps: "dict[str, pa.Array]", days: Sequence[SeriesDay]) -> None:
+        if self._is_empty(table):
+            self.result.rows[table] = 0
+            return
+        with self._file(table, table) as file:
+            self._write(table, file, stamps, days)
 
     def _is_empty(self, table: str) -> bool:
         """Whether a table has no rows, and so no file; that of the samples is always there, it tells what was read."""
