@@ -164,6 +164,34 @@ def test_beside_a_bundle_that_is_being_made(vm, tmp_path):
     assert vm.numbers(tmp_path / "whole.tar") == everything(vm, target)
 
 
+def test_one_that_is_told_to_stop_ends_what_it_began(vm, store):
+    """As by timeout(1): nothing goes on sending behind its back."""
+    store.plan = ["wait"]
+    vm.configure(f"https://localhost:{store.server_port}/bucket/{{time}}.tar")
+    with start(vm, "teardown") as process:
+        wait_until(lambda: store.requests, 60, "the upload")
+        below = descendants(process.pid)
+        assert below
+        process.terminate()
+        assert process.wait(30) not in (0, -15)
+    wait_until(lambda: not any(is_alive(pid) for pid in below), 10, "the end of what it began")
+    store.released.set()
+    assert not (vm.archive / "uploads.json").exists()
+
+
+def descendants(pid: int) -> list[int]:
+    children = [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return children + [below for child in children for below in descendants(child)]
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie waits for its parent, which may be nobody who cares."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def test_one_that_is_killed_leaves_nothing_half(vm, store):
     """Killed while it sends: the next one sends everything, once."""
     to = f"https://localhost:{store.server_port}/bucket/{{time}}.tar"

@@ -1,5 +1,6 @@
 """`vmsonar teardown`: brings what was recorded to safety before the VM is gone."""
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -38,6 +39,8 @@ def command(
     """
     if only_new and only_waiting:
         raise UsageError("--increment and --resume exclude each other: give one of them")
+    # Told to stop, by timeout(1) for example: what was begun is ended too, not left to itself.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     settings = load_config(config)
     job = Job(archive_to_read(archive, settings.archive), settings.save, _seconds(limit))
     part = increment if only_new else resume if only_waiting else None
