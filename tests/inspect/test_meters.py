@@ -7,7 +7,17 @@ import pytest
 from vmsonar_archive.budget import Budget
 from vmsonar_archive.identity import NodeIdentity
 from vmsonar_archive.lines import encode_row
-from vmsonar_archive.records import EnergyRow, GpuProcessRow, GpuRow, JobRow, NetRow, NodeRow, Row, SysInfo
+from vmsonar_archive.records import (
+    EnergyRow,
+    GpuProcessRow,
+    GpuRow,
+    JobRow,
+    NetRow,
+    NodeRow,
+    ProcessRow,
+    Row,
+    SysInfo,
+)
 from vmsonar_archive.writer import ArchiveWriter
 from vmsonar_inspect.inspection import Settings
 from vmsonar_inspect.model import EnergyUse
@@ -66,6 +76,7 @@ KINDS: dict[type, str] = {
     GpuProcessRow: "gpu_process",
     JobRow: "job",
     NetRow: "net",
+    ProcessRow: "process",
 }
 
 
@@ -217,3 +228,19 @@ def test_a_longer_interval_is_no_gap(tmp_path: Path) -> None:
     assert gaps == [lost]
     assert coverage.covered_seconds == times[-1] - lost
     assert coverage.interval_seconds == 10
+
+
+def test_memory_is_never_below_zero(tmp_path: Path) -> None:
+    """Resident and shared memory are read one after the other, while a process begins."""
+    history: dict[int, list[Row]] = {
+        second: [
+            ProcessRow(pid=7, start_ticks=1, user_ticks=0, system_ticks=0, resident=resident, shared=400)
+        ]
+        for second, resident in ((0, 100), (10, 1400), (20, 2400))
+    }
+    root = record(tmp_path / "archive", history, KINDS)
+    with open_tables([root]) as tables:
+        rates = tables.sql("SELECT memory FROM process_rates ORDER BY time").fetchall()
+        ((lowest,),) = tables.sql("SELECT minimum FROM process_totals WHERE measure = 'memory'").fetchall()
+    assert rates == [(0,), (1000,), (2000,)]
+    assert lowest == 0

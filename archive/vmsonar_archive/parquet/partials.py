@@ -70,7 +70,8 @@ def _values(series: Series, measure: Measure) -> "pa.Array":
         total = value if total is None else pc.add(total, value)
     if measure.less is not None:
         taken = series.rows[measure.less].combine_chunks().cast(pa.float64(), safe=False)
-        total = pc.subtract(total, pc.fill_null(taken, 0.0))
+        # The two were read one after the other: of something that grows fast the part can exceed the whole.
+        total = pc.max_element_wise(pc.subtract(total, pc.fill_null(taken, 0.0)), 0.0, skip_nulls=False)
     divisor = measure.divisor or series.ticks_per_second
     return total if divisor == 1.0 else pc.divide(total, divisor)
 

@@ -95,7 +95,7 @@ SELECT
     CASE WHEN d.periods_step > 0 THEN d.throttled_step / CAST(d.periods_step AS DOUBLE) END AS throttled_share, -- share of periods in which it was throttled
     d.throttled_time_step / 1e9 AS throttled_seconds, -- seconds throttled since then
     d.memory_used, -- bytes charged, page cache included
-    d.memory_used - d.memory_inactive_file AS memory_working, -- bytes charged without cache that can be dropped at once
+    CASE WHEN d.memory_used < d.memory_inactive_file THEN 0 ELSE d.memory_used - d.memory_inactive_file END AS memory_working, -- bytes charged without cache that can be dropped at once
     d.memory_anonymous, -- bytes of anonymous memory
     d.memory_limit, -- bytes it may use; null without a limit
     d.swap_used, -- bytes in swap

@@ -25,7 +25,7 @@ SELECT
     d.user_step / d.ticks / d.seconds AS cpu_user_cores, -- cores: user mode
     d.system_step / d.ticks / d.seconds AS cpu_system_cores, -- cores: kernel
     d.resident, -- bytes resident
-    d.resident - d.shared AS memory, -- bytes resident that are its own
+    CASE WHEN d.resident < d.shared THEN 0 ELSE d.resident - d.shared END AS memory, -- bytes resident that are its own
     d.read_step AS read_bytes, -- bytes fetched from storage since then
     d.write_step AS write_bytes, -- bytes sent to storage since then
     d.read_step / d.seconds AS read_bytes_per_second, -- bytes per second
