@@ -8,6 +8,7 @@ from vmsonar_archive.budget import Budget
 from vmsonar_archive.identity import NodeIdentity
 from vmsonar_archive.lines import encode_row
 from vmsonar_archive.records import (
+    ContainerRow,
     EnergyRow,
     GpuProcessRow,
     GpuRow,
@@ -71,6 +72,7 @@ def record(
 
 
 KINDS: dict[type, str] = {
+    ContainerRow: "container",
     EnergyRow: "energy",
     GpuRow: "gpu",
     GpuProcessRow: "gpu_process",
@@ -244,3 +246,23 @@ def test_memory_is_never_below_zero(tmp_path: Path) -> None:
         ((lowest,),) = tables.sql("SELECT minimum FROM process_totals WHERE measure = 'memory'").fetchall()
     assert rates == [(0,), (1000,), (2000,)]
     assert lowest == 0
+
+
+@pytest.mark.parametrize("away", [8 * HOUR, 20 * HOUR], ids=["same day", "over midnight"])
+def test_a_container_that_stood_still_was_not_idle(away: int, tmp_path: Path) -> None:
+    """One busy core for 50 minutes, stopped for hours, and the same again."""
+    history: dict[int, list[Row]] = {}
+    for second in range(0, away + 3001, 600):
+        runs = second if second <= 3000 else second - away + 600
+        rows = [ContainerRow(container_id="ab" * 32, cpu_time=runs * 10**9)]
+        history[second] = rows if second <= 3000 or second >= away else []
+    root = record(tmp_path / "archive", history, KINDS)
+    with opened([root], Settings()) as inspection:
+        (box,) = inspection.containers
+        rates = inspection.asker.rows(
+            "SELECT DISTINCT cpu_cores FROM container_rates WHERE cpu_cores IS NOT NULL"
+        )
+    assert box.cpu_seconds == pytest.approx(3000 + 3600)
+    assert box.observed_seconds == pytest.approx(3000 + 3600)
+    assert box.cores.mean == pytest.approx(1.0)
+    assert [row["cpu_cores"] for row in rates] == [1.0]

@@ -126,6 +126,7 @@ def _add_group(
     names = rows["series_id"].to_pylist() if "series_id" in rows.column_names else [None] * len(rows)
     offsets = [0, *accumulate(count for _, count in keys)][:-1]
     stamped = {name: rows[name].combine_chunks() for name in ("time", "boottime")}
+    stamped |= starts.previous(table, numbered)
     days.add(table, keys, rows, stamped, [names[place] for place in offsets], starts.of(table, keys, firsts))
 
 

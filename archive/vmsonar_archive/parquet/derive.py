@@ -226,8 +226,11 @@ class Derivation:
             columns = {name: values.take(numbers) for name, values in stamps.items()}
             series = [self._series.get((table, *key)) for key, _ in keys]
             starts = self._starts.of(table, keys, _firsts(keys, numbers))
+            stamped = columns | self._starts.previous(
+                table, numbers.to_pylist() if table == "container" else ()
+            )
             for day in days:
-                day.add(table, keys, part, columns, series, starts)
+                day.add(table, keys, part, stamped, series, starts)
             if table in JOINED:
                 named = pa.array(series, pa.string()).dictionary_encode()
                 columns["series_id"] = named.take(group_numbers([count for _, count in keys]))

@@ -6,7 +6,7 @@ the sample before; otherwise it is only remembered, so that the rise from the da
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from vmsonar_archive.parquet.measures import MEASURES, RESET_TO_ZERO, Measure
@@ -35,6 +35,8 @@ class Series:
     ticks_per_second: float
     #: For each series the boot clock in seconds at its start, if that was after the sample before.
     starts: Sequence[float | None]
+    #: The boot clock at the sample before each row's, where a series may have been away in between.
+    previous: "pa.Array | None" = None
 
 
 def summarize(series: Series) -> "pa.Table | None":
@@ -54,6 +56,8 @@ def _measured(series: Series, measure: Measure) -> "pa.Table | None":
         if values.null_count == len(values):
             return None
         group, boottime, values = (column.filter(known) for column in (series.group, series.boottime, values))
+        if series.previous is not None:
+            series = replace(series, previous=series.previous.filter(known))
     else:
         group, boottime = series.group, series.boottime
     summary = _counted if measure.counter else _gauged
@@ -89,8 +93,12 @@ def _counted(series: Series, measure: Measure, group: Any, boottime: Any, values
     seconds = pc.if_else(
         same, pc.divide(pc.subtract(boottime, _shift(boottime)).cast("double", safe=False), 1e9), None
     )
-    fell = pc.less(rise, 0.0)
-    rise = pc.if_else(pc.fill_null(fell, False), values if series.table in RESET_TO_ZERO else None, rise)
+    fell = pc.fill_null(pc.less(rise, 0.0), False)
+    if series.previous is not None:
+        # It was started again, at the earliest after the sample before: it did not stand idle until then.
+        own = pc.divide(pc.subtract(boottime, series.previous).cast("double", safe=False), 1e9)
+        seconds = pc.if_else(fell, pc.min_element_wise(seconds, own), seconds)
+    rise = pc.if_else(fell, values if series.table in RESET_TO_ZERO else None, rise)
     begin = _begins(series, group, boottime, same)
     begins = pc.is_valid(begin)
     rise = pc.if_else(begins, values, rise)

@@ -87,7 +87,7 @@ class SeriesDay:
         import pyarrow.compute as pc
 
         group = group_numbers([count for _, count in keys])
-        series = Series(table, group, stamped["boottime"], rows, self._ticks, starts)
+        series = Series(table, group, stamped["boottime"], rows, self._ticks, starts, stamped.get("previous"))
         summary = summarize(series)
         if summary is None:
             return

@@ -1,11 +1,13 @@
 """When a series began, if that was after the sample before the one that shows it first."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from vmsonar_archive.parquet.chunks import Key
+from vmsonar_archive.parquet.measures import RESET_TO_ZERO
+from vmsonar_archive.parquet.schema import arrow
 from vmsonar_archive.parquet.stamps import Stamps
 
 if TYPE_CHECKING:
@@ -35,6 +37,16 @@ class Starts:
         """Tells which samples there are."""
         self._stamps = stamps
         self._previous = stamps.previous()
+
+    def previous(self, table: str, numbers: Iterable[int]) -> "dict[str, pa.Array]":
+        """The boot clock at the sample before each of these, as a column; for containers, which can begin again."""
+        if table not in RESET_TO_ZERO:
+            return {}
+        clocks = [
+            None if (before := self._previous[number]) is None else self._stamps.boottime[before]
+            for number in numbers
+        ]
+        return {"previous": arrow().array(clocks, arrow().int64())}
 
     def of(self, table: str, keys: Sequence[tuple[Key, int]], firsts: Sequence[int]) -> list[float | None]:
         """For each series the boot clock in seconds from which its first row counts, None when that is unknown."""

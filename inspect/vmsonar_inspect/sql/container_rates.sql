@@ -42,6 +42,8 @@ begun AS (
         s.*,
         x.container_id IS NOT NULL AS is_new,
         CASE
+            -- Started again, at the earliest after the sample before: it did not stand idle until then.
+            WHEN s.cpu_time < s.cpu_before THEN LEAST((s.boottime - s.before) / 1e9, i.interval_seconds)
             WHEN s.before IS NOT NULL THEN (s.boottime - s.before) / 1e9
             WHEN x.container_id IS NOT NULL THEN i.interval_seconds
         END AS seconds

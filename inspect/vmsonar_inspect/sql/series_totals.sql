@@ -28,6 +28,8 @@ bordered AS (
                 THEN p.first_value
         END AS border_rise,
         CASE
+            WHEN p.container_id IS NOT NULL AND p.first_value < p.value_before
+                THEN LEAST((p.first_boottime - p.boottime_before) / 1e9, i.interval_seconds)
             WHEN p.value_before IS NOT NULL THEN (p.first_boottime - p.boottime_before) / 1e9
             ELSE GREATEST(p.first_boottime / 1e9 - p.start_ticks / t.ticks_per_second, 1.0)
         END AS border_seconds
