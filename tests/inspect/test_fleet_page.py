@@ -87,7 +87,7 @@ def test_the_advice_names_the_machines(browser: Browser, page: Path) -> None:
     said = browser.evaluate("[...document.querySelectorAll('.verdict')].map(each => each.textContent)")
     assert said[0].startswith("Throttled: 1 of 5 machinesvm-throttled")
     assert any(text.startswith("Most cores idle: 1 of 5 machinesvm-serial") for text in said)
-    assert "container api was stopped in 60 % of its periods" in said[0]
+    assert "container api: was stopped in 60 % of its periods" in said[0]
 
 
 def test_it_zooms(browser: Browser, page: Path) -> None:

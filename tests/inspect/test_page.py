@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.inspect.conftest import known_machine
-from tests.inspect.scenes import healthy
+from tests.inspect.scenes import healthy, out_of_memory
 from tests.inspect.synth import START, Load, Machine
 from tests.parts import requires
 from tests.real.browser import Browser
@@ -170,3 +170,21 @@ def test_times_are_in_the_zone_that_was_asked_for(browser: Browser, tmp_path: Pa
     browser.open(write(known_machine(), tmp_path, 600, "--tz", "Europe/Berlin"))
     assert browser.evaluate("JSON.parse(document.getElementById('data').textContent).zone") == "Europe/Berlin"
     assert "09:00 to 09:10 CET" in browser.evaluate("document.body.textContent")
+
+
+def test_a_long_list_shows_its_first_rows_and_keeps_the_others_at_hand(
+    browser: Browser, tmp_path: Path
+) -> None:
+    loads = [Load(100 + number, f"./step{number}", begin=0, cores=0.1) for number in range(40)]
+    browser.open(write(Machine(loads=loads), tmp_path, 300), width=1440)
+    shown = "[...document.querySelectorAll('#jobs tbody tr')].filter(each => each.checkVisibility()).length"
+    assert browser.evaluate(shown) == 25
+    browser.evaluate("document.querySelector('#jobs details').open = true")
+    assert browser.evaluate(shown) == 40
+    assert browser.evaluate(OVERFLOW) == []
+
+
+def test_what_went_wrong_comes_before_the_charts(browser: Browser, tmp_path: Path) -> None:
+    browser.open(write(out_of_memory(), tmp_path, 1800), width=1440)
+    order = browser.evaluate("[...document.querySelectorAll('section')].map(each => each.id)")
+    assert order[:3] == ["advice", "wrong", "charts"]

@@ -62,6 +62,7 @@ def _page(inspection: Inspection, zone: tzinfo) -> str:
     body = [parts.masthead(found, zone), parts.tiles(found)]
     sections = [
         ("advice", "Advice", parts.advice(found)),
+        *parts.wrong(found, zone),
         ("charts", "Over time", _figures(data["charts"])),
         *parts.lists(found, inspection.users(zone), inspection.programs(zone), zone),
         ("energy", "Energy and emissions", parts.energy(found.energy)),

@@ -144,7 +144,7 @@ def _said(verdicts: Sequence[tuple[str, Verdict]], machines: int) -> Markup:
     names = list(dict.fromkeys(name for name, _ in verdicts))
     more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
     title = f"{first.title[:1].upper()}{first.title[1:]}: {len(names)} of {machines} machines"
-    each = [tag("li", tag("b", verdict.name), f" {verdict.says}.") for _, verdict in verdicts[:_MOST_ROWS]]
+    each = [tag("li", tag("b", verdict.name), f": {verdict.says}.") for _, verdict in verdicts[:_MOST_ROWS]]
     how = f"{len(verdicts)} × rule {first.rule}"  # noqa: RUF001
     return tag(
         "div",

@@ -19,9 +19,11 @@ from vmsonar_inspect.render.columns import (
     group_columns,
     job_columns,
 )
+from vmsonar_inspect.render.screen import varied
 from vmsonar_inspect.render.summary import covered
 from vmsonar_inspect.render.verdicts import size_sentence
 
+_FIRST_ROWS = 25
 _MOST_ROWS = 200
 _FIRST_VERDICTS = 8
 
@@ -92,8 +94,7 @@ def _tile(
 
 def advice(found: Summary) -> Markup:
     """The size that would have done, and every verdict."""
-    verdicts = [verdict for each in found.advice for verdict in each.verdicts]
-    verdicts.sort(key=lambda verdict: verdict.severity != "problem")
+    verdicts = varied([verdict for each in found.advice for verdict in each.verdicts])
     parts = [_size(found.advice[0])] if found.advice else []
     if verdicts:
         parts.append(tag("div", *map(_verdict, verdicts[:_FIRST_VERDICTS]), class_="verdicts"))
@@ -125,7 +126,7 @@ def _verdict(verdict: Verdict) -> Markup:
     return tag(
         "div",
         tag("h3", verdict.title[:1].upper() + verdict.title[1:]),
-        tag("p", tag("b", verdict.name), f" {verdict.says}."),
+        tag("p", tag("b", verdict.name), f": {verdict.says}."),
         tag("p", verdict.advice),
         how,
         class_=f"verdict {verdict.severity.value}",
@@ -166,16 +167,28 @@ def lists(
         ("cards", "GPUs", gpu_columns(False), found.gpus),
         ("users", "Users", group_columns("user"), users),
         ("programs", "Programs", group_columns("program"), programs),
-        ("wrong", "What went wrong", event_columns(zone), found.wrong),
         ("gaps", "What was not seen", gap_columns(zone), found.gaps),
     ]
     return [(name, title, _listed(columns, rows)) for name, title, columns, rows in every if rows]
 
 
+def wrong(found: Summary, zone: tzinfo) -> list[tuple[str, str, Markup]]:
+    """What went wrong, if anything did."""
+    if not found.wrong:
+        return []
+    return [("wrong", "What went wrong", _listed(event_columns(zone), found.wrong))]
+
+
 def _listed(columns: list[Column], rows: Sequence[Any]) -> Markup:
-    shown = table(columns, rows[:_MOST_ROWS])
-    hidden = len(rows) - _MOST_ROWS
-    return joined([shown, tag("p", f"and {hidden} more", class_="soft")]) if hidden > 0 else shown
+    """The first rows at once, more on request, and a word about the rest."""
+    shown = [table(columns, rows[:_FIRST_ROWS])]
+    more = rows[_FIRST_ROWS:_MOST_ROWS]
+    if more:
+        inner = table(columns, more)
+        shown.append(tag("details", tag("summary", f"{len(more)} more"), inner, class_="more"))
+    if len(rows) > _MOST_ROWS:
+        shown.append(tag("p", f"and {len(rows) - _MOST_ROWS} that are not on this page", class_="soft"))
+    return joined(shown)
 
 
 def _command_early(columns: list[Column]) -> list[Column]:

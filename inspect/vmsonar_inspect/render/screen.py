@@ -1,6 +1,7 @@
 """The first screen: as much of everything as fits it, the most important first, and where the rest is."""
 
 import shlex
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -76,10 +77,13 @@ class Screen:
         # The last line is the prompt's.
         room = console.size.height - 1 if console.is_terminal else _LINES
         free = options.update(height=None)
-        for plan in PLANS:
-            if len(console.render_lines(self.planned(plan), free, pad=False)) <= room:
-                return self.planned(plan)
-        return self.planned(PLANS[-1])
+
+        def fits(plan: Plan) -> bool:
+            return len(console.render_lines(self.planned(plan), free, pad=False)) <= room
+
+        # Each plan is shorter than the one before, so that few have to be tried.
+        place = bisect_left(PLANS, True, hi=len(PLANS) - 1, key=fits)
+        return self.planned(PLANS[place])
 
     def planned(self, plan: Plan) -> "RenderableType":
         """The screen by one plan."""
