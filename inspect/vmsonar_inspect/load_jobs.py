@@ -1,11 +1,13 @@
 """What each job used: the shared rollup, with its GPUs, threads and what the machine suffered meanwhile."""
 
+import re
 from dataclasses import dataclass
 
 from vmsonar_inspect.asking import Asker, Record, number, use_columns, use_of, weighted_mean, whole
 from vmsonar_inspect.held_cards import HELD_CARDS
 from vmsonar_inspect.model import JobUse, Use
 from vmsonar_inspect.programs import Program, ProgramMap
+from vmsonar_inspect.views import view
 
 #: What names a job across the tables.
 Key = tuple[str, str, int, int]
@@ -37,13 +39,14 @@ def load_jobs(
     asker: Asker, programs: ProgramMap, names: dict[str, str | None], deep: bool
 ) -> dict[Key, JobUse]:
     """Every job, by its key; a deep look names a shell's job after the program that it kept busiest."""
+    asker.connection.execute(_SUMS)
     profiles = {(*key_of(row), row["measure"]): row for row in asker.rows(_PROFILE)}
     cards = {key_of(row): row for row in asker.rows(_GPU)} if asker.has("gpu_process") else {}
     last = {row["archive"]: row["time"] for row in asker.rows(_LAST)}
     shells = deep and bool(asker.rows(_ANY_SHELL))
     busiest = {key_of(row): row["command"] for row in asker.rows(_BUSIEST)} if shells else {}
     jobs = {}
-    for row in asker.rows("SELECT * FROM job_usage"):
+    for row in asker.rows(_usage()):
         key = key_of(row)
         profile = {name: profiles.get((*key, name), {}) for name in ("threads", "read_bytes", "write_bytes")}
         # A job has ended when samples go on without it.
@@ -64,11 +67,20 @@ def _program(programs: ProgramMap, command: str | None, busiest: str | None) -> 
     return program
 
 
+# What the series come to is computed once for all that is asked of it.
+_SUMS = "CREATE OR REPLACE TEMP TABLE job_sums AS SELECT * FROM job_totals"
+
+
+def _usage() -> str:
+    """The shared rollup of jobs over what was computed already."""
+    return re.sub(r"\bjob_totals\b", "job_sums", view("job_usage").query)
+
+
 # The measures of the daily summaries that the shared rollup does not show.
 _PROFILE = """
     SELECT archive, boot, number AS pgid, start_ticks, measure, total / NULLIF(seconds, 0) AS mean,
         median, p95, maximum AS peak
-    FROM job_totals WHERE measure IN ('threads', 'read_bytes', 'write_bytes')"""
+    FROM job_sums WHERE measure IN ('threads', 'read_bytes', 'write_bytes')"""
 
 # Per sample and card what a job used; then over the cards, then over time.
 _GPU = f"""
