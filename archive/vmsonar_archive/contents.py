@@ -1,6 +1,6 @@
 """What a frame holds, line by line, decompressed into one buffer that is used again.
 
-Fresh memory for every frame made the kernel clear more pages than decompressing and checking took together
+Copying whole frames, and then their lines, took more time than checking them
 (docs/decisions/0011-verify-in-one-buffer.md).
 """
 

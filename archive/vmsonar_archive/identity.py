@@ -9,7 +9,7 @@ import msgspec
 
 from vmsonar_archive import files, layout
 from vmsonar_archive.errors import NOT_JSON, FormatError, VmsonarError
-from vmsonar_archive.records import FORMAT
+from vmsonar_archive.layout import FORMAT
 
 
 class NodeIdentity(msgspec.Struct, frozen=True, kw_only=True):

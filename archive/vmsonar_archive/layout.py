@@ -6,6 +6,10 @@ from datetime import date, datetime
 
 #: The table that is written last: a day that has it has all.
 LAST_TABLE = "samples.parquet"
+
+#: Version of the format as a whole; a reader refuses a higher one.
+FORMAT = 1
+
 ARCHIVE_FILE = "archive.json"
 NAMESPACE_FILE = "namespace"
 JOURNAL_FILE = "journal.jsonl"

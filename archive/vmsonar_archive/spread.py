@@ -9,7 +9,8 @@ from pathlib import Path
 from vmsonar_archive.check import Checked
 from vmsonar_archive.journal import Entry
 from vmsonar_archive.opening import open_source
-from vmsonar_archive.verify import check_file, no_progress
+from vmsonar_archive.verify import no_progress
+from vmsonar_archive.verify_content import check_file
 
 # Below this a process takes longer to start than it saves.
 _WORTH_BYTES = 4 * 1024 * 1024

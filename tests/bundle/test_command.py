@@ -64,3 +64,10 @@ def test_recover_from_a_cut_bundle(bundle: Path, tmp_path: Path) -> None:
     assert vmsonar("verify", tmp_path / "saved").returncode == 0
     with open_archive(tmp_path / "saved") as saved, open_archive(damaged) as cut:
         assert list(saved.samples()) == list(cut.samples())
+
+
+def test_a_quick_look_loads_nothing_that_reads_records():
+    code = "import sys, vmsonar_archive.verify_path\nprint(sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for name in ("zstandard", "vmsonar_archive.records", "concurrent.futures", "statistics"):
+        assert f"'{name}'" not in done.stdout

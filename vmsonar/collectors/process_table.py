@@ -10,6 +10,8 @@ from vmsonar.collectors.process_stat import FLAGS, PF_KTHREAD, START, split_stat
 
 #: How long a sleeper is believed, in nanoseconds.
 PATIENCE = 60 * 10**9
+# A pid that nobody has costs two to three times as much as a name in the list; with room to spare.
+_COST_OF_TRYING = 4
 
 
 class ProcessTable:
@@ -55,8 +57,8 @@ class ProcessTable:
         self._newest = newest
         if not (earlier is None or newest is None or self._lost or now >= self._list_due):
             pids = range(earlier + 1, newest + 1)
-            # To try very many would cost more than the list; and after the highest pid the low ones follow.
-            if newest >= earlier and len(pids) <= len(self._known):
+            # After the highest pid the low ones follow.
+            if newest >= earlier and len(pids) * _COST_OF_TRYING <= len(self._known):
                 return pids
         self._list_due = now + PATIENCE
         return None

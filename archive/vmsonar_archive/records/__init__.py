@@ -1,5 +1,6 @@
 """The only definition of what is recorded: one Struct per kind drives JSON, Parquet, docs and tables."""
 
+from vmsonar_archive.layout import FORMAT
 from vmsonar_archive.records.base import Row
 from vmsonar_archive.records.container import ContainerDevice, ContainerInfoRow, ContainerRow
 from vmsonar_archive.records.events import CostRow, EventRow, GapRow
@@ -8,9 +9,6 @@ from vmsonar_archive.records.node import DISK_COUNTERS, CpuRow, DiskRow, NetRow,
 from vmsonar_archive.records.process import JobInfoRow, JobRow, ProcessInfoRow, ProcessRow
 from vmsonar_archive.records.sample import KINDS, Sample, Stamp
 from vmsonar_archive.records.sysinfo import Capability, Card, Disk, Engine, Interface, SysInfo
-
-#: Version of the format as a whole; a reader refuses a higher one.
-FORMAT = 1
 
 __all__ = [
     "DISK_COUNTERS",
