@@ -105,5 +105,5 @@ def _worked(work: str, *arguments: object) -> tuple[float, float, float]:
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE, check=True
     )
-    cpu, memory, wall = json.loads(done.stdout)
+    cpu, memory, wall = json.loads(done.stdout.splitlines()[-1])
     return cpu, memory, wall

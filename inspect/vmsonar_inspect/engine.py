@@ -31,6 +31,8 @@ def connect(scratch: Path, memory_limit: str = MEMORY_LIMIT) -> Any:
         }
     )
     connection.execute("SET TimeZone = 'UTC'")
+    # Without a script DuckDB thinks that somebody watches, and writes its own bar among the answers.
+    connection.execute("SET enable_progress_bar = false")
     # A division by zero is unknown, neither infinite nor an error; not every version knows both settings.
     known = "SELECT name FROM duckdb_settings() WHERE name IN ('ieee_floating_point_ops', 'error_on_division_by_zero')"
     for (name,) in connection.execute(known).fetchall():
