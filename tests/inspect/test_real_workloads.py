@@ -141,7 +141,8 @@ def found(tmp_path_factory: pytest.TempPathFactory, docker_engine: DockerEngine)
             seen(place.archive)
         with running(crowd=python(workloads.CROWD)) as started:
             groups |= started
-            seen(place.archive)
+            # Longer: its start, which is slow on a loaded machine, counts in its mean.
+            seen(place.archive, 2 * SAMPLES)
         with running(even=python(workloads.EVEN)) as started:
             groups |= started
             seen(place.archive)
@@ -167,7 +168,10 @@ TRUTH: dict[str, tuple[set[str], set[str]]] = {
     "crowd": ({"more_threads_than_cores"}, {"hogging"}),
     "ranks": ({"imbalanced"}, set()),
     "writes": ({"io_bound"}, set()),
-    "hog": ({"job_thrashing", "container_limit_near"}, {"io_bound"}),
+    "hog": (
+        {"job_thrashing", "container_limit_near"},
+        {"io_bound", "more_threads_than_cores", "hogging"},
+    ),
     "killed": ({"container_out_of_memory", "job_out_of_memory"}, set()),
     "reservation": ({"gpu_reserved_idle"}, set()),
     "even": (set(), set()),

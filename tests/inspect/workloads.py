@@ -44,7 +44,7 @@ file = os.open(f"{sys.argv[1]}-{os.getpid()}", os.O_CREAT | os.O_WRONLY | os.O_D
 page = mmap.mmap(-1, 16 << 10)
 while True: os.pwrite(file, page, 0)
 """
-# Four that read a file again and again for which their container has no room: half of it is filled.
+# Sixteen that read a file again and again for which their container has no room: half of it is filled.
 HOG = """
 #include <fcntl.h>
 #include <stdlib.h>
@@ -59,7 +59,7 @@ int main(int count, char **words) {
     volatile char *room = malloc(kept);
     for (long at = 0; at < kept; at += page) room[at] = 'x';
     volatile char *view = mmap(0, file.st_size, PROT_READ, MAP_SHARED, opened, 0), sum = 0;
-    fork(), fork();
+    fork(), fork(), fork(), fork();
     for (;;) sum += view[random() % (file.st_size / page) * page];
 }
 """
