@@ -91,8 +91,15 @@ def _kafka() -> str | None:
 def _systemd_guest() -> str | None:
     if reason := _first(_root(), _commands("systemd-nspawn", "nsenter")):
         return reason
-    tree = cache_dir() / "guest-root"
+    tree = cache_dir() / "guest"
     return None if (tree / "usr/bin/cloud-init").exists() else f"no guest tree in {tree}"
+
+
+def _kernel_guest() -> str | None:
+    if reason := _first(_root(), _commands("linux.uml", "mount", "systemctl")):
+        return reason
+    disk = cache_dir() / "guest.disk"
+    return None if disk.exists() else f"no guest disk {disk}"
 
 
 def _chromium() -> str | None:
@@ -136,6 +143,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "jq": lambda: _commands("jq"),
     "kafka": _kafka,
     "kcat": lambda: _commands("kcat"),
+    "kernel_guest": _kernel_guest,
     "moto": lambda: _modules("moto", "boto3", "flask"),
     "netns": _netns,
     "pcp": _pcp,

@@ -176,3 +176,15 @@ def test_the_row_cache_forgets_what_is_gone():
     cache.turn()
     cache.turn()
     assert cache.get(b"a") is None
+
+
+def test_a_process_that_the_kernel_killed_for_memory_is_an_event(tmp_path):
+    host = small_vm(tmp_path)
+    collector = node.make(setup_for(Config(), host))
+    assert "event" not in collector.collect(tick()).by_kind, "those before our time are not news"
+    vmstat = host.proc / "vmstat"
+    vmstat.write_text(vmstat.read_text().replace("oom_kill 2", "oom_kill 3"))
+    (event,) = collector.collect(tick()).by_kind["event"]
+    assert msgspec.json.decode(event) == {"event_type": "oom_kill", "detail": "1 process"}
+    assert "event" not in collector.collect(tick()).by_kind
+    collector.close()

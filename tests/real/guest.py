@@ -210,9 +210,7 @@ def _mount_overlay(folder: Path, disk: str) -> None:
     _mount("tmpfs", layer, f"size={disk},mode=0755")
     for each in ("upper", "work"):
         (layer / each).mkdir(mode=0o755)
-    _mount(
-        "overlay", root, f"lowerdir={cache_dir() / 'guest-root'},upperdir={layer}/upper,workdir={layer}/work"
-    )
+    _mount("overlay", root, f"lowerdir={cache_dir() / 'guest'},upperdir={layer}/upper,workdir={layer}/work")
 
 
 def _mount(kind: str, target: Path, options: str) -> None:

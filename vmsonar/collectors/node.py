@@ -2,7 +2,7 @@
 
 import os
 
-from vmsonar_archive.records import Capability, NodeRow
+from vmsonar_archive.records import Capability, EventRow, NodeRow
 
 from vmsonar.collectors.base import Collector, Rows, Tick
 from vmsonar.collectors.files import KeptFile
@@ -107,7 +107,7 @@ class NodeCollector(Collector):
     """One row per sample."""
 
     name = "node"
-    kinds = ("node",)
+    kinds = ("node", "event")
 
     def __init__(self, setup: Setup) -> None:
         self._stat = setup.proc_stat
@@ -116,6 +116,7 @@ class NodeCollector(Collector):
         self._vmstat = KeptFile(setup.host.proc / "vmstat")
         self._series = setup.ids.node(setup.machine_id)
         self._ticks_per_second = os.sysconf("SC_CLK_TCK")
+        self._oom_kills: int | None = None
 
     def collect(self, tick: Tick) -> Rows:
         rows = Rows()
@@ -128,7 +129,16 @@ class NodeCollector(Collector):
                 continue  # a container's /proc may lack them; capabilities() tells
         row = NodeRow(series_id=self._series, ticks_per_second=self._ticks_per_second, **fields)  # type: ignore[arg-type]
         rows.add("node", row)
+        self._tell_kills(row.oom_kills, rows)
         return rows
+
+    def _tell_kills(self, total: int | None, rows: Rows) -> None:
+        """Whom the kernel killed is in its log, which takes a privilege to read; how many it counts for everyone."""
+        if total is not None and self._oom_kills is not None and total > self._oom_kills:
+            killed = total - self._oom_kills
+            detail = "1 process" if killed == 1 else f"{killed} processes"
+            rows.add("event", EventRow(event_type="oom_kill", detail=detail))
+        self._oom_kills = total
 
     def capabilities(self) -> list[Capability]:
         return [

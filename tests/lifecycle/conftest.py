@@ -1,0 +1,48 @@
+"""What a guest is born from: the wheelhouse, and a machine on whose disk it was installed."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.parts import need
+from tests.real.machine import Machine
+from vmsonar.lifecycle.shipped import shipped
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+WHEELS = "/opt/vmsonar-wheels"
+
+
+@pytest.fixture(scope="session")
+def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make wheelhouse` builds, and what tables and containers need."""
+    place = tmp_path_factory.mktemp("wheels")
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
+    subprocess.run(
+        [*pip, "--wheel-dir", str(place), f"{REPOSITORY}[sign,parquet,docker]"], check=True, timeout=600
+    )
+    subprocess.run([sys.executable, str(REPOSITORY / "cloud-init/pin.py"), str(place)], check=True)
+    return place
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory, wheelhouse: Path) -> Iterator[Machine]:
+    """Off; an image with vmsonar on it, as `vmsonar install --root` makes one."""
+    need("kernel_guest")
+    with Machine(tmp_path_factory.mktemp("uml") / "machine") as machine:
+        machine.put("etc/vmsonar/config.yaml", "interval: 1s\nsave: {to: /srv/results}\n")
+        machine.put("etc/tmpfiles.d/results.conf", "d /srv/results 0750 vmsonar vmsonar -\n")
+        # The first half of the script that cloud-init runs; the rest would speak to systemd, which does not run here.
+        script = shipped("setup.sh").read_text().replace("\nexec ", "\nexit 0\n")
+        machine.change(INSTALL, str(wheelhouse), WHEELS, script, sys.executable)
+        yield machine
+
+
+INSTALL = """
+cp -rT "$1" ".$2"
+chroot . env VMSONAR_WHEELS="$2" sh -c "$3"
+"$4" -m vmsonar install --root "$PWD" --save
+systemctl -q --root=. enable vmsonar.service vmsonar-containers.service vmsonar-bundle.service vmsonar-increment.timer
+"""

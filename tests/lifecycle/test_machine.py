@@ -1,0 +1,122 @@
+"""What only a kernel of its own shows: limits in force, memory that runs out, real containers, a disk that is full."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from vmsonar_archive.reader import open_archive
+from vmsonar_archive.verify_path import verify_path
+
+from tests.parts import requires
+from tests.real.machine import Machine
+
+pytestmark = requires("kernel_guest")
+ARCHIVE = "/var/lib/vmsonar"
+CGROUP = "/sys/fs/cgroup/system.slice/vmsonar.service"
+
+
+@pytest.fixture(scope="module")
+def on(machine: Machine) -> Machine:
+    """Running, with a first sample on its disk."""
+    machine.boot()
+    machine.wait("systemctl is-active --quiet vmsonar && ls /var/lib/vmsonar/*/*/*/sample-*")
+    return machine
+
+
+def samples(machine: Machine) -> int:
+    return int(json.loads(machine.run("vmsonar", "status", "--json", check=False).stdout)["samples"])
+
+
+def wait_for_more(machine: Machine, count: int = 2) -> None:
+    goal = samples(machine) + count
+    machine.wait(
+        f"vmsonar status --json | python3 -c 'import json, sys; exit(json.load(sys.stdin)[\"samples\"] < {goal})'"
+    )
+
+
+def recorder(machine: Machine) -> str:
+    return machine.run("systemctl", "show", "-P", "MainPID", "vmsonar").stdout.strip()
+
+
+def test_the_limits_of_the_unit_are_in_force(on):
+    said = {name: on.read(f"{CGROUP}/{name}").strip() for name in ("memory.max", "pids.max", "cpu.weight")}
+    assert said == {"memory.max": str(256 * 2**20), "pids.max": "64", "cpu.weight": "20"}
+    # This kernel has neither BFQ's groups nor iocost, so that there is no file with the weight itself.
+    assert "io" in on.read(f"{CGROUP}/cgroup.controllers").split()
+    assert on.run("systemctl", "show", "-P", "IOWeight", "vmsonar").stdout == "20\n"
+    pid = recorder(on)
+    assert on.read(f"/proc/{pid}/oom_score_adj") == "-500\n"
+    assert on.read(f"/proc/{pid}/stat").rsplit(") ", 1)[1].split()[16] == "5", "nice"
+    assert on.read(f"/proc/{pid}/cgroup") == "0::/system.slice/vmsonar.service\n"
+
+
+HUNGRY = "held = []\nwhile True: held.append(bytearray(b'x') * 2**24)"
+
+
+def test_memory_that_runs_out_costs_the_work_and_not_the_recorder(on):
+    pid = recorder(on)
+    on.run("systemd-run", "--quiet", "--unit", "hungry", "python3", "-c", HUNGRY)
+    on.wait("systemctl show -P Result hungry | grep -q oom-kill", 120)
+    wait_for_more(on)
+    assert recorder(on) == pid
+    peak, limit = (int(on.read(f"{CGROUP}/memory.{name}")) for name in ("peak", "max"))
+    print(f"recorder's memory.peak: {peak / 2**20:.0f} MB")
+    assert peak < limit
+    assert "oom_kill 0\n" in on.read(f"{CGROUP}/memory.events")
+
+
+# All that is left for anybody but root.
+FILL = "fallocate -l $(df --output=avail -B1 / | tail -1) /var/fill"
+
+
+def test_a_full_disk_stops_writing_and_not_the_recorder(on):
+    pid = recorder(on)
+    on.run("sh", "-c", FILL)
+    on.run("sleep", "4")
+    assert recorder(on) == pid
+    on.run("rm", "/var/fill")
+    wait_for_more(on)
+    assert recorder(on) == pid
+
+
+DOCKER = {"bridge": "none", "iptables": False, "storage-driver": "vfs"}
+IMAGE = "mkdir -p /tmp/image/bin && cp /bin/busybox /tmp/image/bin/sh && tar -C /tmp/image -c . | docker import - box"
+
+
+def test_real_containers_on_cgroup_v2_are_named_by_the_companion(on):
+    on.write("/etc/docker/daemon.json", json.dumps(DOCKER))
+    on.run("systemctl", "start", "docker")
+    on.run("sh", "-c", IMAGE)
+    run = "docker run -d --network none --memory 64m --name busy box sh -c 'while :; do :; done'"
+    container = on.run("sh", "-c", run).stdout.strip()
+    assert re.fullmatch("[0-9a-f]{64}", container)
+    wait_for_more(on, 5)
+    on.run("docker", "rm", "-f", "busy")
+    wait_for_more(on)
+    on.write("/root/container", container)
+    assert on.run("systemctl", "is-active", "vmsonar-containers").stdout == "active\n"
+    on.run("systemctl", "stop", "docker.socket", "docker")
+
+
+def test_what_happened_is_in_the_bundle_of_the_orderly_end(on, tmp_path: Path):
+    """All that the tests before did to this machine."""
+    on.power_off()
+    container = (on.copy_out("/root", tmp_path / "root") / "container").read_text()
+    found = []
+    for bundle in sorted(on.copy_out("/srv/results", tmp_path / "results").iterdir()):
+        report = verify_path(bundle)
+        assert report.ok, report.findings
+        with open_archive(bundle) as archive:
+            found += archive.samples()
+    found.sort(key=lambda sample: sample.seq)
+    events = [event for sample in found for event in sample.event]
+    assert "oom_kill" in {event.event_type for event in events}
+    assert {event.event_type for event in events if event.container_id == container} >= {
+        "container_start",
+        "container_die",
+    }
+    lost = [gap.lost for sample in found for gap in sample.gap if gap.reason == "disk_full"]
+    assert sum(number or 0 for number in lost) >= 1
+    first = min(sample.boottime for sample in found)
+    print(f"boot to the first sample: {first / 1e9:.1f} s")
