@@ -45,7 +45,9 @@ elif [ -n "${VMSONAR_WHEELS:-}" ]; then
     # Its own pip does where Debian's python3-venv is not installed.
     pip=$(find "$VMSONAR_WHEELS" -name 'pip-*.whl')
     [ -x "$place/bin/python" ] || python3 -m venv ${pip:+--without-pip} "$place"
-    PYTHONPATH=$pip "$place/bin/python" -m pip install --quiet --disable-pip-version-check --no-index \
+    repair=--force-reinstall
+    if "$place/bin/vmsonar" --version >/dev/null 2>&1; then repair=; fi
+    PYTHONPATH=$pip "$place/bin/python" -m pip install --quiet ${repair:+"$repair"} --disable-pip-version-check --no-index \
         --find-links "$VMSONAR_WHEELS" --require-hashes --requirement "$VMSONAR_WHEELS/requirements.txt"
     rm -f "$place/single-file.sha256"
 else

@@ -170,3 +170,8 @@ def test_a_tree_to_install_into_that_is_not_there(tmp_path, capsys):
 def test_a_folder_of_bundles_is_no_archive(tmp_path, capsys):
     code, told = refused(capsys, "verify", tmp_path)
     assert (code, told.endswith("name bundles one by one, as FOLDER/*.tar\n")) == (3, True)
+
+
+def test_a_head_that_is_none(archive, capsys):
+    code, told = refused(capsys, "verify", archive, "--head", "abc")
+    assert (code, "64 hex digits" in told) == (2, True)

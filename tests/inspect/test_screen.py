@@ -1,13 +1,13 @@
 """What a person sees first fits one screen, whatever happened and however small the screen is."""
 
+from collections.abc import Iterator
 from datetime import UTC
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 from vmsonar_archive.records import EventRow, GapRow
-from vmsonar_inspect.inspection import Settings
+from vmsonar_inspect.inspection import Inspection, Settings
 from vmsonar_inspect.opening import opened
 from vmsonar_inspect.render.present import present
 
@@ -37,68 +37,69 @@ def eventful() -> Machine:
 
 
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return eventful().record(tmp_path_factory.mktemp("eventful") / "archive", 1800)
+def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inspection]:
+    root = eventful().record(tmp_path_factory.mktemp("eventful") / "archive", 1800)
+    with opened([root], Settings(), deep=False) as inspection:
+        for machine in inspection.machines:
+            machine.source = "vm.tar"
+        yield inspection
 
 
 def screen(
-    archive: Path, width: int, height: int | None, view: str = "summary", top: int | None = None
+    found: Inspection, width: int, height: int | None, view: str = "summary", top: int | None = None
 ) -> str:
     out = StringIO()
     terminal = None if height is None else True
     console = Console(
         file=out, width=width, height=height, force_terminal=terminal, color_system=None, highlight=False
     )
-    with opened([archive], Settings(), deep=False) as inspection:
-        for machine in inspection.machines:
-            machine.source = "vm.tar"
-        console.print(present(inspection, view, UTC, None, top))
+    console.print(present(found, view, UTC, None, top))
     return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])
 @pytest.mark.parametrize("height", [24, 30, 40, 60])
-def test_it_fits(archive: Path, width: int, height: int) -> None:
-    lines = screen(archive, width, height).splitlines()
+def test_it_fits(found: Inspection, width: int, height: int) -> None:
+    lines = screen(found, width, height).splitlines()
     assert len(lines) < height
     assert max(map(len, lines)) <= width
 
 
 @pytest.mark.parametrize("height", [24, 40])
-def test_it_looks_as_expected(archive: Path, height: int) -> None:
-    compare(f"screen-{height}", screen(archive, 80, height))
+def test_it_looks_as_expected(found: Inspection, height: int) -> None:
+    compare(f"screen-{height}", screen(found, 80, height))
 
 
-def test_a_pipe_is_a_screen_of_forty_lines(archive: Path) -> None:
-    assert 30 < len(screen(archive, 200, None).splitlines()) <= 40
+def test_a_pipe_is_a_screen_of_forty_lines(found: Inspection) -> None:
+    assert 30 < len(screen(found, 200, None).splitlines()) <= 40
 
 
-def test_a_larger_screen_shows_more(archive: Path) -> None:
-    shown = [len(screen(archive, 80, height).splitlines()) for height in (24, 40, 60)]
+def test_a_larger_screen_shows_more(found: Inspection) -> None:
+    shown = [len(screen(found, 80, height).splitlines()) for height in (24, 40, 60)]
     assert shown == sorted(shown)
     assert shown[0] < shown[2]
 
 
-def test_what_does_not_fit_is_named_with_the_command_that_shows_it(archive: Path) -> None:
-    text = screen(archive, 80, 24)
+def test_what_does_not_fit_is_named_with_the_command_that_shows_it(found: Inspection) -> None:
+    text = screen(found, 80, 24)
     assert "of 8; all: vmsonar inspect vm.tar jobs)" in text
     assert "More: vmsonar inspect vm.tar [containers | " in text
 
 
-def test_so_many_rows_as_are_asked_for(archive: Path) -> None:
-    text = screen(archive, 80, 24, top=8)
+def test_so_many_rows_as_are_asked_for(found: Inspection) -> None:
+    text = screen(found, 80, 24, top=8)
     assert sum(1 for line in text.splitlines() if line.startswith("10")) == 8
 
 
-def test_groups_beyond_a_namespace_are_no_job(archive: Path) -> None:
-    assert "unknown" not in screen(archive, 200, 60)
-    text = screen(archive, 200, 60, "jobs")
+def test_groups_beyond_a_namespace_are_no_job(found: Inspection) -> None:
+    assert "unknown" not in screen(found, 200, 60)
+    text = screen(found, 200, 60, "jobs")
     assert text.splitlines()[5].startswith("no group  root")
     assert "no group: of groups beyond this PID namespace" in text
-    assert "job 0" not in screen(archive, 200, 60, "advice")
+    assert "job 0" not in screen(found, 200, 60, "advice")
 
 
-def test_the_first_verdicts_differ(archive: Path) -> None:
-    text = screen(archive, 80, 24)
+def test_the_first_verdicts_differ(found: Inspection) -> None:
+    text = screen(found, 80, 24)
     assert "killed for lack of memory" in text
     assert "throttled" in text

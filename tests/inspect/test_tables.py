@@ -1,6 +1,7 @@
 """Rendered tables, compared as text at fixed widths; VMSONAR_EXPECT=write writes what is expected anew."""
 
 import os
+from collections.abc import Iterator
 from datetime import UTC
 from io import StringIO
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from vmsonar_inspect.answers import VIEWS
-from vmsonar_inspect.inspection import Settings
+from vmsonar_inspect.inspection import Inspection, Settings
 from vmsonar_inspect.opening import opened
 from vmsonar_inspect.render.present import present
 
@@ -17,10 +18,14 @@ from tests.inspect.scenes import SECONDS, healthy, idle_machine, serial
 EXPECTED = Path(__file__).parent / "expected"
 
 
-def rendered(paths: list[Path], view: str, width: int, **settings: object) -> str:
+def rendered(paths: list[Path], view: str, width: int) -> str:
+    with opened(paths, Settings()) as inspection:
+        return drawn(inspection, view, width)
+
+
+def drawn(inspection: Inspection, view: str, width: int) -> str:
     out = StringIO()
-    with opened(paths, Settings(**settings)) as inspection:
-        Console(file=out, width=width, highlight=False).print(present(inspection, view, UTC))
+    Console(file=out, width=width, highlight=False).print(present(inspection, view, UTC))
     return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
 
 
@@ -32,10 +37,16 @@ def compare(name: str, text: str) -> None:
     assert text == file.read_text()
 
 
+@pytest.fixture(scope="module")
+def one(known: Path) -> Iterator[Inspection]:
+    with opened([known], Settings()) as inspection:
+        yield inspection
+
+
 @pytest.mark.parametrize("width", [80, 200])
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_view_looks_as_expected(view: str, width: int, known: Path) -> None:
-    text = rendered([known], view, width)
+def test_a_view_looks_as_expected(view: str, width: int, one: Inspection) -> None:
+    text = drawn(one, view, width)
     assert max(map(len, text.splitlines())) <= width
     compare(f"{view}-{width}", text)
 

@@ -63,7 +63,9 @@ def test_twice_is_once_and_uninstalling_keeps_the_archive(tmp_path):
     installer.uninstall(purge=False)
     assert (tmp_path / "usr/local/bin/vmsonar").is_symlink()
     assert tree(tmp_path) == {"var/lib/vmsonar/archive.json": b"{}"}
-    installer.uninstall(purge=True)
+    assert installer.uninstall(purge=True) == [
+        str(tmp_path / name) for name in ("var/lib/vmsonar", "usr/local/bin/vmsonar")
+    ]
     assert tree(tmp_path) == {}
     assert not (tmp_path / "usr/local/bin/vmsonar").is_symlink()
 

@@ -20,6 +20,7 @@ from vmsonar_archive.errors import UsageError
 from tests.parts import requires
 from tests.real.certificates import make_authority
 from tests.real.guest import Guest
+from tests.real.wait import wait_until
 from vmsonar import __version__
 from vmsonar.lifecycle.shipped import shipped
 from vmsonar.lifecycle.user_data import Site, single_file, user_data
@@ -278,7 +279,11 @@ def test_a_wrong_hash_does_not_hold_up_the_boot_and_a_right_one_installs(bare, s
     bare.instance_id = "i-second"
     bare.seed()
     bare.boot()
-    assert bare.run("systemctl", "is-active", "vmsonar").stdout == "active\n"
+
+    def is_active() -> bool:
+        return bare.run("systemctl", "is-active", "vmsonar", check=False).stdout == "active\n"
+
+    wait_until(is_active, 60, "the recorder")
     bare.kill()
 
 

@@ -54,7 +54,7 @@ def command(
     if json:
         print_json(told)
     else:
-        print(", ".join(f"{count} {name}" for name, count in told.items()) + f" written to {output}")
+        print(f"written to {output}: {', '.join(f'{name} {count}' for name, count in told.items())}")
     tell_findings(findings)
     return Exit.NO if any(finding.severity is Severity.ERROR for finding in findings) else Exit.OK
 

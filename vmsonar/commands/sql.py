@@ -44,7 +44,13 @@ def command(
     form: Annotated[Format, typer.Option("--format", help="How the answer looks.")] = Format.table,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="Write the answer to a file.", metavar="FILE", readable=False),
+        typer.Option(
+            "-o",
+            "--output",
+            help="Write the answer to a file: as CSV unless --format.",
+            metavar="FILE",
+            readable=False,
+        ),
     ] = None,
     since: SinceOption = None,
     until: UntilOption = None,

@@ -1,6 +1,7 @@
 """`vmsonar verify`: is it whole and unaltered?"""
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,7 @@ from vmsonar.commands.output import print_findings, print_json, print_table, pro
 
 #: What a bundle can lack that is whole: that it comes from where it should.
 _TRUST = {Code.UNSIGNED, Code.UNTRUSTED_SIGNER, Code.HEAD_DIFFERS}
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def command(
@@ -50,6 +52,10 @@ def command(
     depth = Depth.QUICK if quick else Depth.DEEP if deep else Depth.FULL
     if (allowed_signers is None) != (identity is None):
         raise UsageError("--allowed-signers and --identity belong together: give both")
+    if head is not None and not _HASH.fullmatch(head):
+        raise UsageError(
+            f"--head: {head!r} is not a journal head: give the 64 hex digits that status printed"
+        )
     trust = read_trust(allowed_signers, identity) if allowed_signers and identity else None
     reports = _verify_all(paths, depth, head, trust)
     if json:

@@ -69,11 +69,11 @@ class Installer:
         removed = [path for path in self._installed() if os.path.lexists(path)]
         if purge:
             kept = ("var/lib/vmsonar", "var/lib/vmsonar-bundles", "var/lib/vmsonar-forward", "etc/vmsonar")
-            removed += [self._root / name for name in kept]
+            removed += [self._root / name for name in kept if os.path.lexists(self._root / name)]
             removed += self._command()
         for path in removed:
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
         if self._live:
