@@ -44,6 +44,17 @@ def test_help_lists_every_command_without_importing_any():
         assert any(line.split()[:1] == [entry.name] for line in text)
 
 
+def test_a_command_loads_nothing_heavy(tmp_path):
+    heavy = "pydantic", "pyarrow", "duckdb", "docker", "confluent_kafka", "cryptography"
+    code = (
+        "import sys; from vmsonar import cli\n"
+        f"cli.run(['status', '--archive', {str(tmp_path)!r}])\n"
+        f"print([name for name in {heavy!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_help_is_quick():
     def once():
         before = os.times()
