@@ -15,7 +15,8 @@ from vmsonar_archive.parquet.stamps import Span
 from vmsonar_inspect.cache import Cache, usual_cache
 from vmsonar_inspect.cuts import conditions
 from vmsonar_inspect.empties import empty_table, times_of
-from vmsonar_inspect.engine import connect, lock_down, need_engine, quoted
+from vmsonar_inspect.engine import connect, lock_down, need_engine
+from vmsonar_inspect.joining import joined, source
 from vmsonar_inspect.origins import Origin, find_origins
 from vmsonar_inspect.parcels import SUMMARIES, StoredUnit, Unit
 from vmsonar_inspect.plan import Piece, Planner, Window
@@ -165,8 +166,14 @@ class Tables:
             self._defined.add(name)
 
     def _define(self, table: str, pieces: Sequence[tuple[Piece, Path]]) -> None:
-        empty = empty_table(table, self._empties)
-        self._connection.execute(_definition(table, pieces, empty, self._window))
+        whole = list(dict.fromkeys(path for piece, path in pieces if not piece.without))
+        # The empty one comes first, so that every column is there.
+        files = [
+            empty_table(table, self._empties),
+            *joined(self._connection, table, whole, self._scratch),
+        ]
+        cut = [(piece, path) for piece, path in pieces if piece.without]
+        self._connection.execute(_definition(table, files, cut, self._window))
         self._defined.add(table)
 
     def require(self, tables: Iterable[str], wait: Wait | None = None) -> None:
@@ -261,22 +268,19 @@ def _pandas_type(kind: "pa.DataType") -> Any:
     return pandas.ArrowDtype(kind)
 
 
-def _definition(table: str, pieces: Sequence[tuple[Piece, Path]], empty: Path, window: Window) -> str:
-    """The view of one table over its files; the empty one comes first, so that every column is there."""
-    whole = [empty, *dict.fromkeys(path for piece, path in pieces if not piece.without)]
+def _definition(table: str, whole: Sequence[Path], cut: Sequence[tuple[Piece, Path]], window: Window) -> str:
+    """The view of one table over its files, of which some hold what others hold as well."""
     selects = [_select(table, whole, window, ())]
-    selects += [_select(table, [path], window, piece.without) for piece, path in pieces if piece.without]
+    selects += [_select(table, [path], window, piece.without) for piece, path in cut]
     return f"CREATE OR REPLACE VIEW {table} AS " + " UNION ALL BY NAME ".join(selects)
 
 
-def _select(table: str, paths: Collection[Path], window: Window, without: Sequence[Span]) -> str:
-    listed = ", ".join(quoted(str(path)) for path in paths)
+def _select(table: str, paths: Sequence[Path], window: Window, without: Sequence[Span]) -> str:
     # Times are UTC throughout; without a zone they need no further package to be fetched.
     plain = ", ".join(f"make_timestamp(epoch_us({name})) AS {name}" for name in times_of(table))
     counted = list(conditions(table, window, without))
     where = f" WHERE {' AND '.join(counted)}" if counted else ""
-    source = f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
-    return f"SELECT * REPLACE ({plain}) FROM {source}{where}"  # noqa: S608 - our own names and paths
+    return f"SELECT * REPLACE ({plain}) FROM {source(paths)}{where}"  # noqa: S608 - our own names and paths
 
 
 __all__ = ["BASES", "SAMPLES", "Tables", "open_tables"]
