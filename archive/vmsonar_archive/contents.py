@@ -1,7 +1,7 @@
 """What a frame holds, line by line, decompressed into one buffer that is used again.
 
 Copying whole frames, and then their lines, took more time than checking them
-(docs/decisions/0011-verify-in-one-buffer.md).
+(docs/decisions/0014-verify-in-one-buffer.md).
 """
 
 from collections.abc import Callable, Iterator
