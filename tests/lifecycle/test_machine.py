@@ -92,9 +92,10 @@ def test_real_containers_on_cgroup_v2_are_named_by_the_companion(on):
     container = on.run("sh", "-c", run).stdout.strip()
     assert re.fullmatch("[0-9a-f]{64}", container)
     wait_for_more(on, 5)
+    limit = on.read(f"/sys/fs/cgroup/system.slice/docker-{container}.scope/memory.max").strip()
     on.run("docker", "rm", "-f", "busy")
     wait_for_more(on)
-    on.write("/root/container", container)
+    on.write("/root/container", f"{container} {limit}")
     assert on.run("systemctl", "is-active", "vmsonar-containers").stdout == "active\n"
     on.run("systemctl", "stop", "docker.socket", "docker")
 
@@ -102,7 +103,7 @@ def test_real_containers_on_cgroup_v2_are_named_by_the_companion(on):
 def test_what_happened_is_in_the_bundle_of_the_orderly_end(on, tmp_path: Path):
     """All that the tests before did to this machine."""
     on.power_off()
-    container = (on.copy_out("/root", tmp_path / "root") / "container").read_text()
+    container, limit = (on.copy_out("/root", tmp_path / "root") / "container").read_text().split()
     found = []
     for bundle in sorted(on.copy_out("/srv/results", tmp_path / "results").iterdir()):
         report = verify_path(bundle)
@@ -116,6 +117,11 @@ def test_what_happened_is_in_the_bundle_of_the_orderly_end(on, tmp_path: Path):
         "container_start",
         "container_die",
     }
+    row = [row for sample in found for row in sample.container if row.container_id == container][-1]
+    # Not every engine passes a limit on: what the kernel says is what counts.
+    assert (row.cgroup_version, row.memory_limit) == (2, None if limit == "max" else int(limit))
+    assert (row.cpu_time or 0) > 10**9
+    assert "busy" in {info.name for sample in found for info in sample.container_info}
     lost = [gap.lost for sample in found for gap in sample.gap if gap.reason == "disk_full"]
     assert sum(number or 0 for number in lost) >= 1
     first = min(sample.boottime for sample in found)
