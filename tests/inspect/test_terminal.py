@@ -155,10 +155,13 @@ def test_without_a_terminal_there_is_no_bar() -> None:
     assert (done.stdout, done.stderr) == ("done\n", "")
 
 
+# Shows a bar at once, and reads so slowly that it can be seen to move.
 IMPATIENT = """
-import sys
+import sys, time
 from vmsonar_inspect import waiting
 waiting.PATIENCE = 0.0
+advance = waiting.Wait.advance
+waiting.Wait.advance = lambda *what: (time.sleep(0.15), advance(*what))[1]
 from vmsonar.cli import run
 sys.exit(run(sys.argv[1:]))
 """
