@@ -23,6 +23,8 @@ NODE = NodeIdentity(
 )
 BOOT = "8d1bfb5c-4a23-4a2a-8f0b-1d53ef6c2f3e"
 START = datetime(2026, 11, 16, 13, 58, tzinfo=UTC)
+#: A user who is neither root nor anybody.
+STRANGER = 54321
 
 
 def open_writer(root: Path, when: datetime = START) -> ArchiveWriter:

@@ -18,20 +18,10 @@ from vmsonar_archive.bundle.options import no_progress
 from vmsonar_archive.errors import VmsonarError
 from vmsonar_archive.verify_path import verify_path
 
-from tests.bundle.making import make_archive
+from tests.bundle.making import STRANGER
 from tests.parts import requires
 
-STRANGER = 54321
 SECRET = b"root:$6$only-root-may-read-this"
-
-
-@pytest.fixture
-def theirs(tmp_path: Path) -> Path:
-    """An archive that belongs to somebody who is not root."""
-    archive = make_archive(tmp_path / "archive")
-    for path in [archive, *archive.rglob("*")]:
-        os.chown(path, STRANGER, STRANGER)
-    return archive
 
 
 @pytest.fixture

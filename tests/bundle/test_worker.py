@@ -10,19 +10,7 @@ import pytest
 from vmsonar_archive.bundle.make import Options, bundle_to_file, no_progress
 from vmsonar_archive.verify_path import verify_path
 
-from tests.bundle.making import make_archive
 from tests.parts import requires
-
-STRANGER = 54321
-
-
-@pytest.fixture
-def theirs(tmp_path: Path) -> Path:
-    """An archive that belongs to somebody who is not root."""
-    archive = make_archive(tmp_path / "archive")
-    for path in [archive, *archive.rglob("*")]:
-        os.chown(path, STRANGER, STRANGER)
-    return archive
 
 
 @pytest.fixture
