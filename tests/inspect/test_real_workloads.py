@@ -146,6 +146,7 @@ def found(tmp_path_factory: pytest.TempPathFactory, docker_engine: DockerEngine)
         with running(even=python(workloads.EVEN)) as started:
             groups |= started
             seen(place.archive)
+        os.sync()  # What others have yet to write would be more than what this one writes.
         with running(hurried=True, writes=python(workloads.WRITES, folder / "hot")) as started:
             groups |= started
             seen(place.archive)
