@@ -291,7 +291,8 @@ class Inspection:
         """Kills for lack of memory that this job did not survive."""
         if not job.ended or job.last is None or job.first is None:
             return 0
-        slack = 3 * (self.coverage[job.archive or ""].interval_seconds or 10.0)
+        # A shell can outlive its child for a while, whatever the interval.
+        slack = max(10.0, 3 * (self.coverage[job.archive or ""].interval_seconds or 10.0))
         times = [
             happening.time
             for archive, happening in self.events
