@@ -4,6 +4,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from vmsonar_inspect.answers import FleetRow
+from vmsonar_inspect.model import Use
+from vmsonar_inspect.page import fleet
 
 from tests.inspect.scenes import SECONDS, healthy, idle_gpu, idle_machine, serial, throttled
 from tests.inspect.synth import START
@@ -109,3 +112,14 @@ def test_one_damaged_machine_is_named(browser: Browser, tmp_path: Path) -> None:
     assert browser.console_errors() == []
     assert browser.evaluate("document.querySelector('h1').textContent") == "2 machines"
     assert "archives/b" in browser.evaluate("document.querySelector('#damage').textContent")
+
+
+def test_a_gpu_of_which_nothing_is_known_is_not_called_idle() -> None:
+    row = FleetRow(
+        hostname="vm", archive="0" * 8, source="vm.tar", instance_type=None, first=None, last=None, span_seconds=1.0,
+        coverage=None, cpus=None, cores=Use(), memory_total_bytes=None, memory_bytes=Use(), gpus=1, gpu_util=Use(),
+        used_share=None, jobs=0, problems=0, verdicts=[], size_p95=None,
+    )  # fmt: skip
+    page = fleet.tiles([row]) + fleet.bars([row])
+    assert "0 %" not in page
+    assert "<progress" not in page

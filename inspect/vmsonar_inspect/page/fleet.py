@@ -49,12 +49,16 @@ def tiles(rows: Sequence[FleetRow]) -> Markup:
     ]  # fmt: skip
     cards = [row for row in rows if row.gpus]
     if cards:
-        share = ratio(
-            _sum((row.gpu_util.mean or 0) * row.gpus for row in cards), _sum(row.gpus for row in cards)
-        )
+        share = _gpu_share(cards)
         of = [("GPUs", units.count(_sum(row.gpus for row in cards))), ("in machines", str(len(cards)))]
-        every.append(_tile("GPUs", units.percent(share), "busy on average", of, (share or 0) / 100))
+        every.append(_tile("GPUs", units.share(share), "busy on average", of, share))
     return tag("div", *every, _size_tile(rows), class_="tiles")
+
+
+def _gpu_share(rows: Sequence[FleetRow]) -> float | None:
+    """How busy the GPUs were of which that is known."""
+    known = [(row.gpu_util.mean, row.gpus) for row in rows if row.gpu_util.mean is not None]
+    return ratio(_sum(mean * gpus for mean, gpus in known), _sum(100 * gpus for _, gpus in known))
 
 
 def _jobs(rows: Sequence[FleetRow]) -> str:
@@ -116,7 +120,7 @@ def _machine(row: FleetRow) -> Markup:
     ]
     if row.gpus:
         busy = f"{units.percent(row.gpu_util.mean)} of {row.gpus} GPU" + ("" if row.gpus == 1 else "s")
-        lines.append(_use("GPU, mean", (row.gpu_util.mean or 0) / 100, busy))
+        lines.append(_use("GPU, mean", ratio(row.gpu_util.mean, 100), busy))
     kind = "machine problem" if row.problems else "machine"
     return tag("div", tag("h3", name_of(row)), *lines, class_=kind)
 
