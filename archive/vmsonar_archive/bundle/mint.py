@@ -11,7 +11,7 @@ import msgspec
 
 from vmsonar_archive.bundle.expiry import expiry
 from vmsonar_archive.bundle.https import check_url, connect, reason_of, request_target, shown
-from vmsonar_archive.errors import UsageError, VmsonarError
+from vmsonar_archive.errors import NOT_JSON, UsageError, VmsonarError
 
 SCHEME = "mint+"
 _TIMEOUT = 10.0
@@ -120,7 +120,7 @@ def _decoded(body: bytes, where: str) -> Place:
         raise VmsonarError(f"{where} answers with more than {_MOST // 1024} KiB where a URL was asked for")
     try:
         said = msgspec.json.decode(body, type=_Answer)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+    except NOT_JSON:
         raise VmsonarError(f'{where} answers with something else than {{"url": …}} in JSON') from None
     ends = said.expires
     if ends is not None and ends.tzinfo is None:
