@@ -3,9 +3,10 @@
 import select
 import socket
 import socketserver
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from tests.real.serving import served
 
 
 class Proxy(socketserver.ThreadingTCPServer):
@@ -53,11 +54,5 @@ class Tunnel(socketserver.BaseRequestHandler):
 @contextmanager
 def proxying() -> Iterator[Proxy]:
     proxy = Proxy()
-    thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with served(proxy):
         yield proxy
-    finally:
-        proxy.shutdown()
-        thread.join()
-        proxy.server_close()

@@ -1,11 +1,12 @@
 """A relay before an S3 server that damages what was stored, or keeps the answer back, on demand."""
 
 import http.client
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
+
+from tests.real.serving import served
 
 #: What is about the connection to us, not about what is asked.
 _FRAMING = ("content-length", "transfer-encoding", "connection", "expect")
@@ -83,11 +84,5 @@ class Handler(BaseHTTPRequestHandler):
 @contextmanager
 def relaying(endpoint: str) -> Iterator[Relay]:
     relay = Relay(endpoint)
-    thread = threading.Thread(target=relay.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with served(relay):
         yield relay
-    finally:
-        relay.shutdown()
-        thread.join()
-        relay.server_close()

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from tests.real.serving import served
+
 
 class Store(ThreadingHTTPServer):
     """Keeps what it is sent, by path; `plan` says how each PUT in turn is answered."""
@@ -87,11 +89,5 @@ class Handler(BaseHTTPRequestHandler):
 @contextmanager
 def running(certificate: Path) -> Iterator[Store]:
     store = Store(certificate)
-    thread = threading.Thread(target=store.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with served(store):
         yield store
-    finally:
-        store.shutdown()
-        thread.join()
-        store.server_close()

@@ -1,4 +1,4 @@
-"""What a guest is born from: the wheelhouse, and a machine on whose disk it was installed."""
+"""A machine to be torn down and a server that takes its bundles; what a guest is born from."""
 
 import subprocess
 import sys
@@ -7,12 +7,33 @@ from pathlib import Path
 
 import pytest
 
+from tests.bundle.tls_server import Store, running
+from tests.lifecycle.vm import Vm
 from tests.parts import need
+from tests.real.certificates import Authority, make_authority
 from tests.real.machine import Machine
 from vmsonar.lifecycle.shipped import shipped
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WHEELS = "/opt/vmsonar-wheels"
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return make_authority(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture
+def store(authority: Authority) -> Iterator[Store]:
+    """A server that keeps what is sent to it."""
+    with running(authority.issue("store")) as server:
+        yield server
+
+
+@pytest.fixture
+def vm(tmp_path: Path, authority: Authority) -> Vm:
+    """A machine with an archive and a configuration."""
+    return Vm(tmp_path, authority)
 
 
 @pytest.fixture(scope="session")

@@ -2,12 +2,13 @@
 
 import json
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from tests.real.serving import served
 
 TOKEN = "canary-token"
 
@@ -73,11 +74,5 @@ class Handler(BaseHTTPRequestHandler):
 @contextmanager
 def minting(certificate: Path, store: str) -> Iterator[Minter]:
     minter = Minter(certificate, store)
-    thread = threading.Thread(target=minter.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with served(minter):
         yield minter
-    finally:
-        minter.shutdown()
-        thread.join()
-        minter.server_close()

@@ -11,18 +11,12 @@ from tests.forward.making import consume, kafka_config, seqs_of
 from tests.lifecycle.test_notice import Cloud, cloud
 from tests.lifecycle.vm import Vm, bundles
 from tests.parts import requires
-from tests.real.certificates import make_authority
 from tests.real.wait import wait_until
 from vmsonar.lifecycle.clouds import Metadata
 from vmsonar.log import Log
 from vmsonar.notice import Watcher, tear_down_with
 
 __all__ = ["cloud"]
-
-
-@pytest.fixture
-def vm(tmp_path) -> Vm:
-    return Vm(tmp_path, make_authority(tmp_path / "ca"))
 
 
 @pytest.fixture

@@ -14,13 +14,7 @@ from tests.bundle.proxy import proxying
 from tests.bundle.tls_server import Store, running
 from tests.lifecycle.minter import TOKEN, Minter, minting
 from tests.lifecycle.vm import Vm, bundles
-from tests.real.certificates import Authority, make_authority
 from vmsonar.lifecycle.target import parse_target
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory) -> Authority:
-    return make_authority(tmp_path_factory.mktemp("ca"))
 
 
 @pytest.fixture(scope="module")

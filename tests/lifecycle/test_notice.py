@@ -1,7 +1,6 @@
 """The three clouds, simulated on loopback: from the notice to the bundle in its place."""
 
 import json
-import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -15,6 +14,7 @@ from vmsonar_archive.reader import open_archive
 from vmsonar_archive.verify_path import verify_path
 
 from bench.model import Recorder
+from tests.real.serving import served
 from vmsonar.lifecycle.clouds import ADDRESS, Metadata, Notice
 from vmsonar.log import Log
 from vmsonar.notice import Watcher, seconds_left, tear_down_with
@@ -76,13 +76,8 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def cloud() -> Iterator[Cloud]:
-    server = Cloud()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served(Cloud()) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

@@ -11,16 +11,10 @@ import pytest
 
 from tests.lifecycle.vm import Vm, bundles
 from tests.parts import requires
-from tests.real.certificates import make_authority
 from vmsonar.lifecycle.shipped import shipped
 
 RECIPES = Path(__file__).resolve().parents[2] / "docs/recipes"
 SCRIPTS = Path(sys.executable).parent
-
-
-@pytest.fixture
-def vm(tmp_path) -> Vm:
-    return Vm(tmp_path, make_authority(tmp_path / "ca"))
 
 
 def play(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":

@@ -7,7 +7,6 @@ import re
 import ssl
 import subprocess
 import sys
-import threading
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from vmsonar_archive.errors import UsageError
 from tests.parts import requires
 from tests.real.certificates import make_authority
 from tests.real.guest import Guest
+from tests.real.serving import served
 from tests.real.wait import wait_until
 from vmsonar import __version__
 from vmsonar.lifecycle.shipped import shipped
@@ -141,14 +141,8 @@ def serving(folder: Path, certificate: Path) -> Iterator[int]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with served(server):
         yield server.server_port
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def test_it_is_fetched_once(bare, single, tmp_path):
@@ -241,14 +235,8 @@ def index_of(*folders: Path) -> Iterator[str]:
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Index)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with served(server):
         yield f"PIP_INDEX_URL=http://127.0.0.1:{server.server_port}/simple"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def test_from_a_package_index_and_upgraded_from_it(wheelhouse, tmp_path):

@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,10 +15,8 @@ from vmsonar_archive.identity import read_identity
 from vmsonar_archive.verify_path import verify_path
 
 from bench.model import Recorder
-from tests.bundle.tls_server import Store, running
-from tests.lifecycle.vm import Vm, bundles
+from tests.lifecycle.vm import bundles
 from tests.parts import requires
-from tests.real.certificates import Authority, make_authority
 from tests.real.s3 import S3Server
 from tests.real.wait import wait_until
 from vmsonar.config import Config
@@ -28,22 +25,6 @@ from vmsonar.lifecycle.apart import OutOfTime, within
 from vmsonar.lifecycle.checks import examine_save
 from vmsonar.lifecycle.target import parse_target
 from vmsonar.lifecycle.teardown import Job, signing_key, teardown
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory) -> Authority:
-    return make_authority(tmp_path_factory.mktemp("ca"))
-
-
-@pytest.fixture
-def store(authority) -> Iterator[Store]:
-    with running(authority.issue("teardown")) as server:
-        yield server
-
-
-@pytest.fixture
-def vm(tmp_path, authority) -> Vm:
-    return Vm(tmp_path, authority)
 
 
 def test_a_folder_gets_each_sample_once(vm, tmp_path):

@@ -12,28 +12,10 @@ from pathlib import Path
 import pytest
 from vmsonar_archive.reader import open_archive
 
-from tests.bundle.tls_server import Store, running
 from tests.lifecycle.vm import Vm, bundles
 from tests.parts import requires
-from tests.real.certificates import Authority, make_authority
 from tests.real.wait import wait_until
 from vmsonar.lifecycle.turn import Turn
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory) -> Authority:
-    return make_authority(tmp_path_factory.mktemp("ca"))
-
-
-@pytest.fixture
-def store(authority) -> Iterator[Store]:
-    with running(authority.issue("faults")) as server:
-        yield server
-
-
-@pytest.fixture
-def vm(tmp_path, authority) -> Vm:
-    return Vm(tmp_path, authority)
 
 
 @contextmanager

@@ -1,0 +1,21 @@
+"""Runs a server on a thread for as long as it is needed."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from socketserver import BaseServer
+from typing import TypeVar
+
+S = TypeVar("S", bound=BaseServer)
+
+
+@contextmanager
+def served(server: S) -> Iterator[S]:
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
