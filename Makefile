@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 EXTRAS ?= dev
+WORKERS ?= 2
 # What an offline installation holds, and for which Pythons beside our own (3.12 3.13).
 NODE_EXTRAS  ?= sign
 MORE_PYTHONS ?=
@@ -10,7 +11,7 @@ STAMP  := $(VENV)/.installed
 RUNNABLE := $(VENV)/.runnable
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test check format bench chaos wheel wheelhouse single docs clean
+.PHONY: help venv run test test-rest test-all check format bench chaos wheel wheelhouse single docs clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,13 +36,21 @@ run: $(RUNNABLE) ## Record this machine for 30 s, then bundle, verify and inspec
 	$(BIN)/vmsonar inspect demo-bundle.tar
 	$(BIN)/vmsonar inspect demo-bundle.tar --html demo-page.html
 
-test: venv ## Run all tests; a missing real part is skipped with a reason
-	$(BIN)/python -m pytest
+test: venv ## Run the quick tests in two processes; a missing part is skipped with a reason
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not (real or slow or chaos)'
+
+test-rest: venv ## Run the slow tests and those with real engines, brokers and guests, in one process
+	$(BIN)/python -m pytest -m '(real or slow) and not chaos'
+
+test-all: ## Run both: each test once, but for make chaos
+	$(MAKE) test
+	$(MAKE) test-rest
 
 check: venv ## Format, lint, types and import arrows
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy --no-error-summary
+	$(BIN)/lint-imports --no-cache
 	@test ! -e inspect/__init__.py || { echo 'inspect/__init__.py would shadow the standard library: remove it'; exit 1; }
 
 format: venv ## Format the code
@@ -64,7 +73,8 @@ wheelhouse: venv ## Build an offline installation: wheels with their hashes, in 
 	rm -rf wheelhouse
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --wheel-dir wheelhouse '.[$(NODE_EXTRAS)]' pip
 	set -e; for version in $(MORE_PYTHONS); do $(BIN)/python -m pip download --quiet --disable-pip-version-check \
-	  --dest wheelhouse --find-links wheelhouse --only-binary :all: --python-version $$version 'vmsonar[$(NODE_EXTRAS)]'; done
+	  --dest wheelhouse --find-links wheelhouse --only-binary :all: --python-version $$version \
+	  "$$(echo wheelhouse/vmsonar-*.whl)[$(NODE_EXTRAS)]"; done
 	$(BIN)/python cloud-init/pin.py wheelhouse
 
 single: wheelhouse ## Build one file that installs all of it: sudo python3 dist/vmsonar-….pyz
@@ -72,10 +82,11 @@ single: wheelhouse ## Build one file that installs all of it: sudo python3 dist/
 	cd dist && sha256sum vmsonar-*.pyz
 
 docs: venv ## Generate the reference pages, the JSON Schema and the examples in cloud-init/
-	$(BIN)/python -m vmsonar_archive.reference docs
-	$(BIN)/python -m vmsonar.config_reference docs
-	$(BIN)/python -m vmsonar.lifecycle.variants cloud-init
-	$(BIN)/python -m vmsonar_inspect.reference docs
+	$(BIN)/python -m vmsonar_archive.format.reference docs
+	$(BIN)/python -m vmsonar.config.reference docs
+	$(BIN)/python cloud-init/examples.py cloud-init
+	$(BIN)/python -m vmsonar_inspect.tables.catalog docs
+	$(BIN)/python -m vmsonar_inspect.show.reference docs
 
 clean: ## Remove what make made
 	rm -rf $(VENV) dist build wheelhouse demo-archive demo-*.tar demo-*.html

@@ -8,15 +8,15 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from vmsonar_archive.budget import Budget
-from vmsonar_archive.frames import SEALED_LEVEL
-from vmsonar_archive.identity import NodeIdentity
-from vmsonar_archive.lines import encode_row
-from vmsonar_archive.reader import open_archive
-from vmsonar_archive.writer import ArchiveWriter
+from vmsonar_archive.format.frames import SEALED_LEVEL
+from vmsonar_archive.format.identity import NodeIdentity
+from vmsonar_archive.format.lines import encode_row
+from vmsonar_archive.read.reader import open_archive
+from vmsonar_archive.write.budget import Budget
+from vmsonar_archive.write.writer import ArchiveWriter
 
 from bench import Figure
-from bench.model import BOOT, START, make_processes
+from tests.making.load import BOOT, START, make_processes
 
 PROCESSES = 500
 SAMPLES = 360

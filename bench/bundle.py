@@ -11,17 +11,16 @@ from datetime import timedelta
 from pathlib import Path
 from statistics import median
 
-from vmsonar_archive.budget import Budget
-from vmsonar_archive.identity import NodeIdentity
-from vmsonar_archive.journal import SEAL, Journal
-from vmsonar_archive.layout import SegmentName
-from vmsonar_archive.lines import encode_row
-from vmsonar_archive.repair import entry_of
-from vmsonar_archive.rewrite import examine
-from vmsonar_archive.writer import ArchiveWriter
+from vmsonar_archive.format.identity import NodeIdentity
+from vmsonar_archive.format.journal import SEAL, Journal, JournalEntry
+from vmsonar_archive.format.layout import SegmentName
+from vmsonar_archive.format.lines import encode_row
+from vmsonar_archive.write.budget import Budget
+from vmsonar_archive.write.rewrite import examine
+from vmsonar_archive.write.writer import ArchiveWriter
 
 from bench import Figure
-from bench.model import BOOT, START, make_processes
+from tests.making.load import BOOT, START, make_processes
 
 PROCESSES = 500
 SAMPLES = 360
@@ -76,7 +75,7 @@ def _repeat(hour: Path, root: Path, size: int) -> Path:
         name = SegmentName.of("sample", START + timedelta(hours=number), 1 + number * SAMPLES)
         (root / name.path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(segment, root / name.path)
-        entry = entry_of(SEAL, sealed, START)
+        entry = JournalEntry.of(SEAL, sealed, START)
         journal.append(type(entry)(**{**_fields(entry), "path": name.path}))
     journal.close()
     os.sync()

@@ -10,16 +10,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench import Figure
-from bench.meter import cpu_ns, family, pss
 from tests.parts import DOCKER_SOCKET, docker_answers
 from tests.real.docker import DOCKER, DockerEngine, import_image
-from vmsonar.clock import Clock
-from vmsonar.collectors.base import Tick
-from vmsonar.collectors.container import ContainerCollector
-from vmsonar.collectors.container import make as make_containers
-from vmsonar.collectors.process import make as make_processes
-from vmsonar.collectors.setup import setup_for
-from vmsonar.config import Config
+from tests.real.meter import cpu_ns, family, pss
+from vmsonar.collectors.base import Tick, setup_for
+from vmsonar.collectors.container.collector import ContainerCollector
+from vmsonar.collectors.container.collector import make as make_containers
+from vmsonar.collectors.process.collector import make as make_processes
+from vmsonar.config.schema import Config
+from vmsonar.host.clock import Clock
 
 CONTAINERS = 50
 SAMPLES = 40
@@ -119,7 +118,7 @@ def _memory() -> tuple[int, int]:
         line = [sys.executable, "-m", "vmsonar.daemon", f"--archive={folder}", "--interval=200ms"]
         daemon = subprocess.Popen(line, stderr=subprocess.DEVNULL)
         time.sleep(8)
-        companions = [pid for pid in family(daemon.pid) if b"vmsonar.engine" in _command(pid)]
+        companions = [pid for pid in family(daemon.pid) if b"vmsonar.companion" in _command(pid)]
         sizes = pss([daemon.pid]), pss(companions)
         daemon.terminate()
         daemon.wait()

@@ -10,10 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench import Figure
-from vmsonar.collectors.base import Collector, Tick
+from vmsonar.collectors.base import Collector, Tick, setup_for
 from vmsonar.collectors.registry import COLLECTORS, make
-from vmsonar.collectors.setup import setup_for
-from vmsonar.config import Config
+from vmsonar.config.schema import Config
 
 NODE_SIDE = ("node", "cpu", "disk", "net", "pressure")
 TRIES = 5

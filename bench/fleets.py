@@ -21,16 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from vmsonar_archive.bundle.make import bundle_to_file
-from vmsonar_archive.frames import FrameWriter
-from vmsonar_archive.journal import SEAL, Journal
-from vmsonar_archive.layout import SAMPLE, SYSINFO, SegmentName
-from vmsonar_archive.lines import decode_stamp, encode_row, finish
-from vmsonar_archive.reader import open_archive
-from vmsonar_archive.repair import entry_of
-from vmsonar_archive.rewrite import examine
-from vmsonar_archive.segment import Sealed
+from vmsonar_archive.format.facts import SegmentFacts
+from vmsonar_archive.format.frames import FrameWriter
+from vmsonar_archive.format.journal import SEAL, Journal, JournalEntry
+from vmsonar_archive.format.layout import SAMPLE, SYSINFO, SegmentName
+from vmsonar_archive.format.lines import decode_stamp, encode_row, finish
+from vmsonar_archive.read.reader import open_archive
+from vmsonar_archive.write.rewrite import examine
 
-from bench.model import START, make_archive
+from tests.making.load import START, make_archive
 
 DAYS = 30
 #: More than a day has records.
@@ -53,12 +52,12 @@ def make_month(day: Path, root: Path) -> Path:
     journal = Journal(root, lambda _point: None)
     for made in side_by_side(partial(_shift_day, day, root), range(DAYS)):
         for sealed in made:
-            journal.append(entry_of(SEAL, sealed, START))
+            journal.append(JournalEntry.of(SEAL, sealed, START))
     journal.close()
     return root
 
 
-def _shift_day(source: Path, root: Path, days: int) -> list[Sealed]:
+def _shift_day(source: Path, root: Path, days: int) -> list[SegmentFacts]:
     made = []
     with open_archive(source) as archive:
         for kind in (SAMPLE, SYSINFO):
@@ -79,7 +78,7 @@ def _shifted(line: bytes, days: int) -> bytes:
     return finish(encode_row(later)[:-1] + line[len(encode_row(stamp)) - 1 : -_TAIL])
 
 
-def _write(root: Path, kind: str, lines: list[bytes]) -> Sealed:
+def _write(root: Path, kind: str, lines: list[bytes]) -> SegmentFacts:
     first = decode_stamp(lines[0][:-1])
     path = SegmentName.of(kind, first.time, first.seq).path
     (root / path).parent.mkdir(parents=True, exist_ok=True)

@@ -9,21 +9,20 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from vmsonar_archive.budget import Budget
-from vmsonar_archive.identity import NodeIdentity, read_identity
-from vmsonar_archive.lines import encode_row
+from vmsonar_archive.format.identity import NodeIdentity, read_identity
+from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.records import NodeRow, ProcessInfoRow, SysInfo
-from vmsonar_archive.writer import ArchiveWriter
+from vmsonar_archive.write.budget import Budget
+from vmsonar_archive.write.writer import ArchiveWriter
 
 from bench import Figure
-from bench.model import BOOT, START, make_processes
-from vmsonar.config_forward import Forward
-from vmsonar.forward.build import Plan
+from tests.making.load import BOOT, START, make_processes
+from vmsonar.config.schema import Forward
 from vmsonar.forward.cursor import Cursor
 from vmsonar.forward.feed import Feed
-from vmsonar.forward.messages import Message
-from vmsonar.forward.pump import Pump
-from vmsonar.forward.sender import Fate, Outcome, Sender
+from vmsonar.forward.messages import Fate, ForwardMessage, Outcome, Sender
+from vmsonar.forward.plan import ForwardPlan
+from vmsonar.forward.pump import Caution, Pump
 
 PROCESSES = 100
 HOUR = 360
@@ -36,7 +35,7 @@ class Acknowledges(Sender):
         super().__init__()
         self._waiting: list[int] = []
 
-    def submit(self, message: Message, token: int) -> None:
+    def submit(self, message: ForwardMessage, token: int) -> None:
         self._waiting.append(token)
 
     def wait(self, seconds: float) -> list[Outcome]:
@@ -88,11 +87,13 @@ def _record(root: Path, samples: int) -> None:
 
 
 def _rows_per_second(root: Path, dialect: str) -> float:
-    plan = Plan(Forward(cluster="c.example.org", brokers=["nowhere:1"], dialect=dialect))
+    plan = ForwardPlan(Forward(cluster="c.example.org", brokers=["nowhere:1"], dialect=dialect))
     identity = read_identity(root)
     cursor = Cursor(archive=identity.archive)
     feed = Feed(root, identity, cursor, print)
-    pump = Pump(feed, plan.translator(identity, cursor), Acknowledges(), plan.target, cursor, root, print)
+    pump = Pump(
+        feed, plan.translator(identity, cursor), Acknowledges(), plan.topics, cursor, root, print, Caution()
+    )
     begin = time.process_time()
     while not (pump.is_dry and not pump.window):
         pump.step(0)

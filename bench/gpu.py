@@ -8,14 +8,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import UUID
 
-from vmsonar_archive.ids import SeriesIds
+from vmsonar_archive.records.ids import SeriesIds
 
 from bench import Figure
-from tests.gpu.scenarios import DRIVER, gpu
+from tests.collectors.gpu.scenarios import DRIVER, gpu
 from tests.nvml_stub.build import build
 from vmsonar.collectors.base import ProcessFacts, Tick
-from vmsonar.collectors.gpu import GpuCollector
-from vmsonar.host import Host
+from vmsonar.collectors.gpu.nvidia.collector import NvidiaCollector
+from vmsonar.host.roots import Host
 
 GPUS, PROCESSES, SAMPLES = 8, 64, 200
 START = datetime(2026, 11, 16, tzinfo=UTC)
@@ -32,7 +32,7 @@ def run() -> list[Figure]:
     return [Figure("8 GPUs, 64 GPU processes: CPU per sample", typical, "ms", bound=3.0, note="on the stub")]
 
 
-def _collector(folder: Path) -> GpuCollector:
+def _collector(folder: Path) -> NvidiaCollector:
     library = build(folder / "lib")
     (folder / "scenario").write_text(_scenario())
     ctypes.CDLL(str(library)).stub_scenario(str(folder / "scenario").encode())
@@ -40,7 +40,7 @@ def _collector(folder: Path) -> GpuCollector:
     version.parent.mkdir(parents=True)
     version.write_text("550.54.15")
     host = Host(proc=folder / "proc", sys=folder / "sys")
-    return GpuCollector(host, SeriesIds(UUID(int=0)), library=library)
+    return NvidiaCollector(host, SeriesIds(UUID(int=0)), library=library)
 
 
 def _scenario() -> str:
@@ -53,7 +53,7 @@ def _scenario() -> str:
     return "".join(parts)
 
 
-def _sample(collector: GpuCollector, number: int) -> float:
+def _sample(collector: NvidiaCollector, number: int) -> float:
     """Milliseconds of CPU of the whole process, its threads included, for one sample."""
     facts = {
         pid: ProcessFacts(pid=pid, start_ticks=pid, ppid=1, pgid=pid) for pid in range(1000, 1000 + PROCESSES)

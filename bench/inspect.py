@@ -9,12 +9,12 @@ from datetime import date
 from pathlib import Path
 
 from vmsonar_archive.bundle.make import bundle_to_file
-from vmsonar_archive.bundle.options import Options
+from vmsonar_archive.bundle.task import BundleOptions
 from vmsonar_archive.parquet.days import derive_day
 
 from bench import Figure
 from bench.fleets import add_tables, make_bundles, make_month
-from bench.model import make_archive
+from tests.making.load import make_archive
 
 _DAY = 8639
 _MACHINES = 500
@@ -40,7 +40,7 @@ def _day_and_month(root: Path) -> list[Figure]:
     ]
     derive_day(day, date(2026, 11, 1))
     add_tables(day, month, _READ)
-    bundle_to_file(day, root / "tables.tar", options=Options(parquet=True))
+    bundle_to_file(day, root / "tables.tar", options=BundleOptions(parquet=True))
     return [
         *figures,
         *_look("summary of a day, its own tables", [str(day)], root / "cache-4", 1.0),

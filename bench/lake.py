@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench import Figure
 from bench.fleets import add_tables, make_bundles, make_month, side_by_side
-from bench.model import make_archive
+from tests.making.load import make_archive
 
 _SAMPLES = 8639
 _ROWS = _SAMPLES * 500
@@ -35,7 +35,7 @@ derive_day(Path(sys.argv[1]), date(2026, 11, 1))
 _ASK = """
 from pathlib import Path
 import duckdb, pyarrow.parquet
-from vmsonar_inspect.tables import open_tables
+from vmsonar_inspect.tables.database import open_tables
 begin = time.monotonic()
 with open_tables(sys.argv[3:], cache=Path(sys.argv[1])) as tables:
     assert tables.sql(sys.argv[2]).fetchall()

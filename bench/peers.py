@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench.meter import cost_per_second, family
+from tests.real.meter import cost_per_second, family
 from tests.real.ports import free_ports
 
 #: Until a recorder has read everything for the first time.

@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from vmsonar_archive.reader import open_archive
+from vmsonar_archive.read.reader import open_archive
 from vmsonar_archive.records import Sample
 
 from bench import Figure
 from bench.alone import alone
-from bench.load import load
-from bench.meter import cost_per_second, family, pss
 from bench.peers import SETTLE, atop_cost, pcp_cost, psutil_cost
+from tests.making.processes import load
+from tests.real.meter import cost_per_second, family, pss
 
 SECONDS = 20.0
 

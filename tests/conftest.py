@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.parts import pytest_configure, pytest_runtest_setup
+from tests.parts import pytest_configure, pytest_itemcollected, pytest_runtest_setup
 from tests.real.browser import browser
 from tests.real.docker import docker_engine
 from tests.real.kafka import kafka_broker
@@ -18,6 +18,7 @@ __all__ = [
     "own_cache",
     "podman_engine",
     "pytest_configure",
+    "pytest_itemcollected",
     "pytest_runtest_setup",
     "s3_server",
 ]

@@ -16,7 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.real import stranger
+
 PROBE_SECONDS = 20
+# Parts that take seconds to start, or serve one user at a time: their tests get the mark `real` and run in one process.
+HEAVY = {"chromium", "docker", "kafka", "kernel_guest", "moto", "podman", "spark", "systemd_guest"}
 DOCKER_SOCKET = "/var/run/docker.sock"
 
 
@@ -124,6 +128,10 @@ def _tmpfs_mount() -> str | None:
     return _first(_root(), _works("unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"))
 
 
+def _strace() -> str | None:
+    return _first(_commands("strace"), _works("strace", "-o", "/dev/null", "true"))
+
+
 def _pcp() -> str | None:
     names = "/var/lib/pcp/pmns/root"  # made by the service, or by .ci/parts where no service runs
     return _first(_commands("pmval"), None if Path(names).exists() else f"no {names}")
@@ -152,6 +160,8 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "shellcheck": lambda: _commands("shellcheck"),
     "spark": lambda: _first(_modules("pyspark"), _commands("java")),
     "ssh_keygen": lambda: _commands("ssh-keygen"),
+    "strace": _strace,
+    "stranger": stranger.missing,
     "systemd_guest": _systemd_guest,
     "tmpfs_mount": _tmpfs_mount,
     "tmux": lambda: _commands("tmux"),
@@ -191,10 +201,17 @@ def requires(*parts: str) -> pytest.MarkDecorator:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "requires(*parts): skip, or fail, without these real parts")
+    config.addinivalue_line("markers", "real: needs a heavy part (set by requires)")
     # A misspelt demand would demand nothing.
     demanded = {name.strip() for name in os.environ.get("VMSONAR_REQUIRE", "").split(",")} - {"", "all"}
     if unknown := sorted(demanded - PROBES.keys()):
         raise pytest.UsageError(f"VMSONAR_REQUIRE names no real part: {', '.join(unknown)}")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Marks what needs a heavy part as `real`, before `-m` selects."""
+    if any(part in HEAVY for mark in item.iter_markers("requires") for part in mark.args):
+        item.add_marker("real")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -9,15 +9,17 @@ from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
-from vmsonar_archive.errors import Exit, VmsonarError
+from vmsonar_archive.system.errors import Exit, VmsonarError
+from vmsonar_archive.system.text import printable
 
 from vmsonar import __version__
-from vmsonar.streams import prepare_streams
+from vmsonar.daemon.signals import end_at_signals, leave
+from vmsonar.host.streams import prepare_streams
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One command: its name, the module whose function `command` it is, and what the list says of it."""
+class CommandEntry:
+    """One command: its name, the module that defines its function `command`, and its line in the list."""
 
     name: str
     module: str
@@ -25,37 +27,43 @@ class Entry:
 
 
 #: Every command. To add one: its module with a function `command`, and its line here.
-COMMANDS: tuple[Entry, ...] = (
-    Entry("daemon", "vmsonar.commands.daemon", "Sample this machine until told to stop."),
-    Entry("sample", "vmsonar.commands.sample", "Take one sample: to look at, or for cron."),
-    Entry("sysinfo", "vmsonar.commands.sysinfo", "Show what this machine is."),
-    Entry("status", "vmsonar.commands.status", "Is the recorder healthy?"),
-    Entry("doctor", "vmsonar.commands.doctor", "What can be seen here, what not, and how to change that."),
-    Entry("forward", "vmsonar.commands.forward", "Send records to Kafka or an HTTP endpoint."),
-    Entry("install", "vmsonar.commands.install", "Make it a service of this machine."),
-    Entry("uninstall", "vmsonar.commands.uninstall", "Take the service away again."),
-    Entry("cloud-init", "vmsonar.commands.cloud_init", "Print user-data that installs it on a new VM."),
-    Entry(
+COMMANDS: tuple[CommandEntry, ...] = (
+    CommandEntry("daemon", "vmsonar.commands.daemon", "Sample this machine until told to stop."),
+    CommandEntry("sample", "vmsonar.commands.sample", "Take one sample: to look at, or for cron."),
+    CommandEntry("sysinfo", "vmsonar.commands.sysinfo", "Show what this machine is."),
+    CommandEntry("status", "vmsonar.commands.status", "Is the recorder healthy?"),
+    CommandEntry(
+        "doctor", "vmsonar.commands.doctor", "What can be seen here, what not, and how to change that."
+    ),
+    CommandEntry("forward", "vmsonar.commands.forward", "Send records to Kafka or an HTTP endpoint."),
+    CommandEntry("install", "vmsonar.commands.install", "Make it a service of this machine."),
+    CommandEntry("uninstall", "vmsonar.commands.uninstall", "Take the service away again."),
+    CommandEntry(
+        "cloud-init", "vmsonar.commands.cloud_init", "Print user-data that installs it on a new VM."
+    ),
+    CommandEntry(
         "teardown", "vmsonar.commands.teardown", "Bring what was recorded to safety before the VM is gone."
     ),
-    Entry("bundle", "vmsonar.commands.bundle", "Make one transportable file of an archive."),
-    Entry("verify", "vmsonar.commands.verify", "Is an archive or bundle whole and unaltered?"),
-    Entry("recover", "vmsonar.commands.recover", "Save what is readable of a damaged archive or bundle."),
-    Entry(
+    CommandEntry("bundle", "vmsonar.commands.bundle", "Make one transportable file of an archive."),
+    CommandEntry("verify", "vmsonar.commands.verify", "Is an archive, bundle or lake whole and unaltered?"),
+    CommandEntry(
+        "recover", "vmsonar.commands.recover", "Save what is readable of a damaged archive or bundle."
+    ),
+    CommandEntry(
         "inspect", "vmsonar.commands.inspect", "What happened on a machine, and what size would have done."
     ),
-    Entry("sql", "vmsonar.commands.sql", "Answer an SQL query over archives, bundles and lakes."),
-    Entry(
+    CommandEntry("sql", "vmsonar.commands.sql", "Answer an SQL query over archives, bundles and lakes."),
+    CommandEntry(
         "export", "vmsonar.commands.export", "Write other tools' layouts: a Parquet lake, CSV, Sonar's tree."
     ),
-    Entry("derive", "vmsonar.commands.derive", "Make the Parquet tables of finished days."),
+    CommandEntry("derive", "vmsonar.commands.derive", "Make the Parquet tables of finished days."),
 )
 
 
 class LazyCommands(Mapping[str, Any]):
     """The commands by name; looking one up imports its module."""
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
+    def __init__(self, entries: Sequence[CommandEntry]) -> None:
         self.entries = {entry.name: entry for entry in entries}
 
     def __getitem__(self, name: str) -> Any:
@@ -68,10 +76,10 @@ class LazyCommands(Mapping[str, Any]):
         return len(self.entries)
 
 
-def load(entry: Entry) -> Any:
+def load(entry: CommandEntry) -> Any:
     """The command object of an entry."""
     module = import_module(entry.module)
-    app = _bare_typer()
+    app = _typer(add_completion=False)
     app.command(name=entry.name)(module.command)
     command: Any = typer.main.get_command(app)
     for parameter in command.params:
@@ -81,15 +89,14 @@ def load(entry: Entry) -> Any:
 
 
 def _show_plainly(argument: Any) -> None:
-    """Has help name an argument as we do: typer would add braces, dots and the type that Python gives it."""
+    """Shows an argument by its metavar alone: typer would add braces, dots and its Python type."""
     argument.get_usage_pieces = lambda _context: [argument.metavar]
     argument.display_type_rich = lambda ctx: None
 
 
-def _bare_typer(**settings: Any) -> typer.Typer:
+def _typer(**settings: Any) -> typer.Typer:
     # rich would cost 65 ms on every --help and draw boxes that nobody can grep
     return typer.Typer(
-        add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -108,10 +115,8 @@ class LazyGroup(TyperGroup):
         return list(self.commands)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        rows = [(entry.name, entry.summary) for entry in COMMANDS]
-        if rows:
-            with formatter.section("Commands"):
-                formatter.write_dl(rows)
+        with formatter.section("Commands"):
+            formatter.write_dl([(entry.name, entry.summary) for entry in COMMANDS])
 
 
 def _print_version(wanted: bool) -> None:
@@ -136,34 +141,33 @@ def root(
 
 def command_line() -> Any:
     """The whole command line as one command object."""
-    app = typer.Typer(
-        cls=LazyGroup,
-        invoke_without_command=True,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    )
+    app = _typer(cls=LazyGroup, invoke_without_command=True)
     app.callback()(root)
     return typer.main.get_command(app)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command line and returns what the shell is told."""
+    """Runs one command line and returns its exit code."""
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         code = command_line().main(args=arguments, prog_name="vmsonar", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         _forget_stdout()
         return Exit.NO
-    except KeyboardInterrupt:
-        return 130
     except Exception as error:
         return _answer(error)
     return code if isinstance(code, int) else Exit.OK
 
 
 def _answer(error: Exception) -> int:
-    """Tells an error that is an answer in one line; anything else is a bug and keeps its traceback."""
+    """Prints an expected error in one line; anything else is a bug and keeps its traceback."""
     if isinstance(error, VmsonarError):
         return _complain("vmsonar", str(error), error.exit_code)
     if isinstance(error, typer.Abort):
@@ -180,16 +184,26 @@ def _answer(error: Exception) -> int:
 
 
 def _complain(who: str, message: str, code: int) -> int:
-    print(f"{who}: {' '.join(message.split())}", file=sys.stderr)
+    print(f"{who}: {printable(' '.join(message.split()))}", file=sys.stderr)
     return int(code)
 
 
 def _forget_stdout() -> None:
-    """Keeps the interpreter from complaining, on its way out, about a reader that has gone."""
+    """Keeps the interpreter, on its way out, from complaining about a reader that has gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point of the script `vmsonar`."""
     prepare_streams()
-    sys.exit(run(arguments))
+    came = end_at_signals()
+    code: int = Exit.OK
+    try:
+        code = run(arguments)
+    except Exception:
+        # DuckDB turns the interruption of a query into an error of its own.
+        if not came:
+            raise
+    if came:
+        leave(128 + came[0])
+    sys.exit(code)

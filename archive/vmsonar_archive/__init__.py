@@ -1,1 +1,5 @@
-"""The archive: records, layout, writer, reader, seal, bundle and verify."""
+"""The archive, which is the contract: records, their bytes, and everything that writes, reads, proves and packs them.
+
+Imports nothing else of ours and draws nothing on a terminal. Rooms, from the ground up: system and records, format,
+read and write, dialect, parquet, verify and bundle.
+"""

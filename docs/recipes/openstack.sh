@@ -5,7 +5,7 @@ action=$1 name=$2
 
 case $action in
 create)
-    vmsonar cloud-init --upload-url 's3://example-bucket/vms/{node}/' >user-data
+    vmsonar cloud-init --wheels /opt/vmsonar-wheels --upload-url 's3://example-bucket/vms/{node}/' >user-data
     openstack server create --image debian-12 --flavor m1.small --network default --key-name admin \
         --user-data user-data --wait "$name"
     ;;

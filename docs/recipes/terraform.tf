@@ -1,5 +1,5 @@
 # A VM that records from its first boot, and is destroyed only when what it recorded is safe.
-#   vmsonar cloud-init --upload-url 's3://example-bucket/vms/{node}/' > user-data
+#   vmsonar cloud-init --wheels /opt/vmsonar-wheels --upload-url 's3://example-bucket/vms/{node}/' > user-data
 
 data "cloudinit_config" "vm" {
   gzip          = false

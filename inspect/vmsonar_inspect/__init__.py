@@ -1,5 +1,8 @@
-"""Explains archives: open any of them as tables with `open_tables`."""
+"""Explains archives: `open_tables` gives any of them as SQL tables, `Inspection` says what happened.
 
-from vmsonar_inspect.tables import Tables, open_tables
+Imports vmsonar_archive only. Rooms, from the ground up: tables, facts, advice, then export and show.
+"""
+
+from vmsonar_inspect.tables.database import Tables, open_tables
 
 __all__ = ["Tables", "open_tables"]

@@ -1,24 +1,29 @@
-"""One inspection: asks the tables once for each thing and keeps the answer."""
+"""One inspection: opens archives and bundles, queries their tables for each fact once and keeps the answer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from vmsonar_archive.findings import Finding
+from vmsonar_archive.read.findings import Finding
+from vmsonar_archive.read.findings import Severity as Damage
+from vmsonar_archive.system.errors import AnswerIsNo
+from vmsonar_archive.system.text import plain
 
-from vmsonar_inspect import advise, energy
-from vmsonar_inspect.asking import Asker, total
-from vmsonar_inspect.energy import Factor, energy_of, load_factor
-from vmsonar_inspect.frames import Frame
-from vmsonar_inspect.groups import group_jobs
-from vmsonar_inspect.load_events import damage, is_damage, load_events, load_gaps
-from vmsonar_inspect.load_jobs import JobContext, Key, load_contexts, load_jobs
-from vmsonar_inspect.load_machine import load_coverage, load_machines, load_node_use
-from vmsonar_inspect.load_parts import load_containers, load_gpus
-from vmsonar_inspect.load_timeline import load_timeline
-from vmsonar_inspect.model import (
+from vmsonar_inspect.advice import subjects
+from vmsonar_inspect.advice.rules import RuleBook, load_rules
+from vmsonar_inspect.advice.verdicts import judge
+from vmsonar_inspect.facts import energy
+from vmsonar_inspect.facts.energy import Factor, Split, energy_of, load_factor, split_energy
+from vmsonar_inspect.facts.events import damage, is_damage, query_events, query_gaps
+from vmsonar_inspect.facts.groups import group_jobs
+from vmsonar_inspect.facts.jobs import JobContext, Key, query_contexts, query_jobs
+from vmsonar_inspect.facts.machine import query_coverage, query_machines, query_node_use
+from vmsonar_inspect.facts.model import (
+    Advice,
     ContainerUse,
     Coverage,
     EnergyUse,
@@ -30,31 +35,37 @@ from vmsonar_inspect.model import (
     Machine,
     Moment,
     NodeUse,
+    Severity,
+    Verdict,
 )
-from vmsonar_inspect.model_advice import Advice, Severity, Verdict
-from vmsonar_inspect.programs import Pattern, ProgramMap, load_programs
-from vmsonar_inspect.rules import RuleBook, load_rules
-from vmsonar_inspect.split_energy import Split, split_energy
-from vmsonar_inspect.text import plain
-from vmsonar_inspect.verdicts import judge
+from vmsonar_inspect.facts.parts import query_containers, query_gpus
+from vmsonar_inspect.facts.programs import Pattern, ProgramMap, load_programs
+from vmsonar_inspect.facts.queries import Queries, total
+from vmsonar_inspect.facts.stories import Story, concerns, end_of, query_course, query_processes
+from vmsonar_inspect.facts.timeline import query_timeline
+from vmsonar_inspect.tables.database import BASES, open_tables
+from vmsonar_inspect.tables.progress import waiting
+from vmsonar_inspect.tables.where import TimeFrame
+
+#: Most stories where several jobs have the same id.
+_MOST_STORIES = 5
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What a person chose: the time, the jobs, the rules."""
+class InspectionSettings:
+    """The user's choices: time, filters, rules."""
 
-    frame: Frame = field(default_factory=Frame)
+    frame: TimeFrame = field(default_factory=TimeFrame)
     user: str | None = None
     command: Pattern | None = None
     min_runtime: float | None = None
     rules: RuleBook = field(default_factory=load_rules)
     programs: ProgramMap = field(default_factory=load_programs)
     factor: Factor = field(default_factory=lambda: load_factor(None))
-    pue: float | None = None
 
 
 class Inspection:
-    """Everything that can be said about the archives that were opened together."""
+    """The facts and advice about archives that were opened together, each computed once, when first needed."""
 
     def __init__(
         self,
@@ -62,11 +73,11 @@ class Inspection:
         sources: dict[str, str],
         hosts: dict[str, str | None],
         findings: Sequence[Finding],
-        settings: Settings,
+        settings: InspectionSettings,
         deep: bool = True,
     ) -> None:
         self.deep = deep
-        self.asker = Asker(connection)
+        self.queries = Queries(connection)
         self.sources = sources
         self.hosts = hosts
         self.findings = [finding for finding in findings if is_damage(finding)]
@@ -74,7 +85,7 @@ class Inspection:
 
     @cached_property
     def machines(self) -> list[Machine]:
-        found = load_machines(self.asker, self.sources, self.hosts)
+        found = query_machines(self.queries, self.sources, self.hosts)
         for machine in found:
             use = self.node_use.get(machine.archive)
             if use is not None:
@@ -82,43 +93,51 @@ class Inspection:
                 machine.memory_bytes = machine.memory_bytes or use.memory_total_bytes
         return found
 
-    @cached_property
-    def coverage(self) -> dict[str, Coverage]:
-        found = load_coverage(self.asker)
-        return {archive: found.get(archive, Coverage()) for archive in self.sources}
+    def machine(self, archive: str) -> Machine:
+        """The machine of one archive."""
+        return next(machine for machine in self.machines if machine.archive == archive)
 
     @cached_property
-    def _node_steps(self) -> bool:
-        self.asker.keep_node_steps()
-        return True
+    def coverage(self) -> dict[str, Coverage]:
+        found = query_coverage(self.queries)
+        coverage = {archive: found.get(archive, Coverage()) for archive in self.sources}
+        for archive, place in self.sources.items():
+            coverage[archive].damaged = any(
+                len(self.sources) == 1 or finding.path.startswith(place)
+                for finding in self.findings
+                if finding.severity is Damage.ERROR
+            )
+        return coverage
 
     @cached_property
     def node_use(self) -> dict[str, NodeUse]:
-        self._node_steps  # noqa: B018 - the query reads them
-        found = load_node_use(self.asker)
+        found = query_node_use(self.queries)
         return {archive: found.get(archive, NodeUse()) for archive in self.sources}
 
     @cached_property
-    def _all_jobs(self) -> dict[Key, JobUse]:
-        found = load_jobs(self.asker, self.settings.programs, self.container_names, self.deep)
-        names = {machine.archive: machine.hostname for machine in self.machines}
+    def _hostnames(self) -> dict[str, str | None]:
+        return {machine.archive: machine.hostname for machine in self.machines}
+
+    @cached_property
+    def _jobs(self) -> dict[Key, JobUse]:
+        """Every job, without its energy."""
+        found = query_jobs(self.queries, self.settings.programs, self.container_names, self.deep)
         for key, job in found.items():
-            job.hostname = names.get(key[0])
+            job.hostname = self._hostnames.get(key[0])
         return found
 
-    @property
+    @cached_property
     def keyed_jobs(self) -> dict[Key, JobUse]:
-        """Every job, asked for or not, by what names it in the tables."""
-        return self._all_jobs
+        """Every job, whatever the filters, by its key in the tables."""
+        for key, job in self._jobs.items():
+            split = self.splits.get(key[0])
+            job.energy = self._energy(key[0], split.jobs.get(key) if split else None)
+        return self._jobs
 
     @cached_property
     def jobs(self) -> list[JobUse]:
-        """The jobs that were asked for, most CPU time first."""
-        for key, job in self._all_jobs.items():
-            job.energy = self._energy(
-                key[0], self.splits[key[0]].jobs.get(key) if key[0] in self.splits else None
-            )
-        chosen = [job for job in self._all_jobs.values() if self._is_wanted(job)]
+        """The jobs that pass the filters, most CPU time first."""
+        chosen = [job for job in self.keyed_jobs.values() if self._is_wanted(job)]
         return sorted(chosen, key=lambda job: (-(job.cpu_seconds or 0.0), job.first or 0, job.job))
 
     def _is_wanted(self, job: JobUse) -> bool:
@@ -131,36 +150,34 @@ class Inspection:
 
     @cached_property
     def _containers(self) -> dict[tuple[str, str], tuple[ContainerUse, float | None]]:
-        return load_containers(self.asker) if self.asker.has("container") else {}
+        return query_containers(self.queries) if self.queries.has("container") else {}
 
     @cached_property
     def container_names(self) -> dict[str, str | None]:
-        return {key[1]: box.name for key, (box, _) in self._containers.items()}
+        return {key[1]: container.name for key, (container, _) in self._containers.items()}
 
     @cached_property
     def containers(self) -> list[ContainerUse]:
-        """The containers that were asked for, most CPU time first."""
-        names = {machine.archive: machine.hostname for machine in self.machines}
+        """The containers that pass the filters, most CPU time first."""
         found = []
-        for (archive, container_id), (box, _) in self._containers.items():
-            box.hostname = names.get(archive)
+        for (archive, container_id), (container, _) in self._containers.items():
+            container.hostname = self._hostnames.get(archive)
             split = self.splits.get(archive)
-            box.energy = self._energy(archive, split.containers.get(container_id) if split else None)
-            if self.settings.user in (None, box.user):
-                found.append(box)
-        return sorted(found, key=lambda box: (-(box.cpu_seconds or 0.0), box.container_id))
+            container.energy = self._energy(archive, split.containers.get(container_id) if split else None)
+            if self.settings.user in (None, container.user):
+                found.append(container)
+        return sorted(found, key=lambda container: (-(container.cpu_seconds or 0.0), container.container_id))
 
     @cached_property
     def _bare_gpus(self) -> list[GpuUse]:
-        return load_gpus(self.asker) if self.asker.has("gpu") else []
+        return query_gpus(self.queries) if self.queries.has("gpu") else []
 
     @cached_property
     def gpus(self) -> list[GpuUse]:
-        names = {machine.archive: machine.hostname for machine in self.machines}
         found = self._bare_gpus
         for gpu in found:
-            gpu.hostname = names.get(gpu.archive or "")
-            gpu.jobs = [job.job for job in self._all_jobs.values() if gpu.gpu in job.gpus]
+            gpu.hostname = self._hostnames.get(gpu.archive or "")
+            gpu.jobs = [job.job for job in self._jobs.values() if gpu.gpu in job.gpus]
             split = self.splits.get(gpu.archive or "")
             gpu.energy = self._energy(
                 gpu.archive or "", split.gpus.get(gpu.gpu) if split else None, measured=True
@@ -168,45 +185,42 @@ class Inspection:
         return found
 
     def users(self, zone: tzinfo) -> list[GroupUse]:
-        return group_jobs(self.asker, self._chosen, lambda job: job.user, zone)
+        return group_jobs(self.queries, self._chosen, lambda job: job.user, zone)
 
     def programs(self, zone: tzinfo) -> list[GroupUse]:
-        return group_jobs(self.asker, self._chosen, lambda job: job.program, zone)
+        return group_jobs(self.queries, self._chosen, lambda job: job.program, zone)
 
     @cached_property
     def _chosen(self) -> dict[Key, JobUse]:
         wanted = {job.series_id for job in self.jobs}
-        return {key: job for key, job in self._all_jobs.items() if job.series_id in wanted}
+        return {key: job for key, job in self.keyed_jobs.items() if job.series_id in wanted}
 
     @cached_property
     def contexts(self) -> dict[Key, JobContext]:
-        self._node_steps  # noqa: B018 - the query joins them
         least = self.settings.rules.thin
         judged = {
             key: job
-            for key, job in self._all_jobs.items()
+            for key, job in self._jobs.items()
             if job.samples >= least.samples and (job.observed_seconds or 0.0) >= least.seconds
         }
-        return load_contexts(self.asker, judged, self.deep)
+        return query_contexts(self.queries, judged, self.deep)
 
     @cached_property
     def events(self) -> list[tuple[str, Happening]]:
-        return load_events(self.asker, self.container_names)
+        return query_events(self.queries, self.container_names)
 
     @cached_property
     def gaps(self) -> list[tuple[str, Gap]]:
         damaged = [("", damage(finding)) for finding in self.findings]
-        return damaged + load_gaps(self.asker)
+        return damaged + query_gaps(self.queries)
 
     def timeline(self, archive: str, steps: int) -> list[Moment]:
-        self._node_steps  # noqa: B018 - the query reads them
-        return load_timeline(self.asker, archive, self.coverage[archive], steps)
+        return query_timeline(self.queries, archive, self.coverage[archive], steps)
 
     @cached_property
     def splits(self) -> dict[str, Split]:
-        self._node_steps  # noqa: B018 - the query joins them
-        boxes = [box for box, _ in self._containers.values()]
-        return split_energy(self.asker, self.machines, self.coverage, self.node_use, self._all_jobs, boxes)
+        containers = [container for container, _ in self._containers.values()]
+        return split_energy(self.queries, self.machines, self.coverage, self.node_use, self._jobs, containers)
 
     def _energy(self, archive: str, joules: float | None, measured: bool = False) -> Any:
         split = self.splits.get(archive)
@@ -218,10 +232,7 @@ class Inspection:
         return energy_of(joules, source, method, grams)
 
     def _pue(self, archive: str) -> float:
-        if self.settings.pue is not None:
-            return self.settings.pue
-        machine = next(machine for machine in self.machines if machine.archive == archive)
-        return energy.provider_of(machine.cloud_provider).pue
+        return energy.provider_of(self.machine(archive).cloud_provider).pue
 
     def energy(self, archive: str) -> EnergyUse:
         """The energy of a machine, the idle remainder as its own figure."""
@@ -249,7 +260,7 @@ class Inspection:
 
     @cached_property
     def job_counts(self) -> dict[str, int]:
-        rows = self.asker.rows(
+        rows = self.queries.rows(
             "WITH jobs AS (SELECT DISTINCT archive, boot, pgid, start_ticks FROM job) "
             "SELECT archive, COUNT(*) AS jobs FROM jobs GROUP BY archive"
         )
@@ -257,38 +268,63 @@ class Inspection:
 
     def machine_advice(self, archive: str) -> Advice:
         """The machine, with its containers and GPUs."""
-        machine = next(machine for machine in self.machines if machine.archive == archive)
+        machine = self.machine(archive)
         use, coverage = self.node_use[archive], self.coverage[archive]
         gpus = [gpu for gpu in self._bare_gpus if gpu.archive == archive]
-        boxes = [box for (owner, _), (box, _) in self._containers.items() if owner == archive]
-        about = advise.machine_advice(self.settings.rules, machine, coverage, use, gpus, boxes)
+        containers = [
+            container for (owner, _), (container, _) in self._containers.items() if owner == archive
+        ]
+        about = subjects.machine_advice(self.settings.rules, machine, coverage, use, gpus, containers)
         every = about.verdicts + self._part_verdicts(archive, gpus)
         about.verdicts = sorted(every, key=lambda verdict: verdict.severity is not Severity.PROBLEM)
         return about
 
-    def need_node_steps(self) -> None:
-        """Makes the machine's intervals available to a query."""
-        self._node_steps  # noqa: B018 - computed once
-
     def advice(self, archive: str, all_jobs: bool = False) -> list[Advice]:
-        """The machine first, then the jobs that were asked for, or all."""
-        machine = next(machine for machine in self.machines if machine.archive == archive)
+        """The machine first, then the jobs that pass the filters, or all."""
+        machine = self.machine(archive)
         use = self.node_use[archive]
         jobs = []
-        for key, job in self._all_jobs.items():
-            # Group 0 is many unknown groups beyond a PID namespace: nothing can be said about it as one.
+        for key, job in self._jobs.items():
+            # Group 0 stands for many unknown groups beyond a PID namespace, so there is nothing to judge.
             if key[0] == archive and (all_jobs or (job.pgid != 0 and self._is_wanted(job))):
                 context = self.contexts.get(key, JobContext())
-                figures = advise.job_figures(job, context, machine, use, self._oom_kills(job))
-                jobs.append(advise.job_advice(self.settings.rules, job, figures, use))
-        used = {job.series_id: job.cpu_seconds or 0.0 for job in self._all_jobs.values()}
+                figures = subjects.job_figures(job, context, machine, use, self._oom_kills(job))
+                jobs.append(subjects.job_advice(self.settings.rules, job, figures, use))
+        used = {job.series_id: job.cpu_seconds or 0.0 for job in self._jobs.values()}
         return [
             self.machine_advice(archive),
             *sorted(jobs, key=lambda each: (-used[each.subject], each.subject)),
         ]
 
+    def find_jobs(self, wanted: str) -> list[Key]:
+        """The jobs of that id, process group or series, the latest first."""
+        found = [
+            (key, job) for key, job in self._jobs.items() if wanted in (job.job, str(job.pgid), job.series_id)
+        ]
+        if not found:
+            raise AnswerIsNo(f"no job {wanted!r} was recorded: see the view jobs for those that were")
+        found.sort(key=lambda pair: pair[1].first.timestamp() if pair[1].first else 0, reverse=True)
+        return [key for key, _ in found[:_MOST_STORIES]]
+
+    def story(self, key: Key, steps: int) -> Story:
+        """One job from beginning to end."""
+        archive, job = key[0], self.keyed_jobs[key]
+        advice = next(each for each in self.advice(archive, all_jobs=True) if each.subject == job.series_id)
+        events = [event for owner, event in self.events if owner == archive and concerns(event, job)]
+        containers = [each for each in self.containers if each.container_id == job.container_id]
+        return Story(
+            job=job,
+            ended_by=end_of(job, advice, events),
+            advice=advice,
+            timeline=query_course(self.queries, key, job, self.coverage[archive].interval_seconds, steps),
+            processes=query_processes(self.queries, key),
+            container=containers[0] if containers else None,
+            gpus=[gpu for gpu in self.gpus if gpu.gpu in job.gpus],
+            events=events,
+        )
+
     def _oom_kills(self, job: JobUse) -> int:
-        """Kills for lack of memory that this job did not survive."""
+        """Out-of-memory kills that ended this job."""
         if not job.ended or job.last is None or job.first is None:
             return 0
         # A shell can outlive its child for a while, whatever the interval.
@@ -308,13 +344,53 @@ class Inspection:
     def _part_verdicts(self, archive: str, gpus: list[GpuUse]) -> list[Verdict]:
         book, found = self.settings.rules, []
         cpus = self.node_use[archive].cpus
-        boxes = sorted(self._containers.items(), key=lambda each: (-(each[1][0].cpu_seconds or 0.0), each[0]))
-        for (owner, container_id), (box, limit_share) in boxes:
-            if owner == archive and self.settings.user in (None, box.user):
-                name = f"container {plain(box.name or container_id[:12])}"
-                figures = advise.container_figures(box, limit_share, cpus)
+        containers = sorted(
+            self._containers.items(), key=lambda each: (-(each[1][0].cpu_seconds or 0.0), each[0])
+        )
+        for (owner, container_id), (container, limit_share) in containers:
+            if owner == archive and self.settings.user in (None, container.user):
+                name = f"container {plain(container.name or container_id[:12])}"
+                figures = subjects.container_figures(container, limit_share, cpus)
                 found += judge(book, "container", container_id, name, figures)
         for gpu in gpus:
             name = f"GPU {gpu.index if gpu.index is not None else plain(gpu.gpu)}"
-            found += judge(book, "gpu", gpu.gpu, name, advise.gpu_figures(gpu, self.coverage[archive]))
+            found += judge(book, "gpu", gpu.gpu, name, subjects.gpu_figures(gpu, self.coverage[archive]))
         return found
+
+
+# Tables that the first screen does not need, and those it needs for one machine only; read on demand all the same.
+_NOT_AT_FIRST = ("cpu", "cost")
+_NOT_OF_MANY = (*_NOT_AT_FIRST, "job_day", "energy")
+
+
+@contextmanager
+def opened(
+    paths: Sequence[Path | str],
+    settings: InspectionSettings,
+    deep: bool | None = True,
+    quiet: bool = False,
+    first: bool = False,
+) -> Iterator[Inspection]:
+    """An inspection of everything that lies at these paths; a shallow one never reads processes.
+
+    None is deep for one machine and shallow for many. With `first` only what the first screen shows is made ready;
+    anything else is when it is asked for.
+    """
+    frame = settings.frame
+    with ExitStack() as stack:
+        with waiting(f"looking at {_what(paths)}", quiet) as wait:
+            tables = open_tables(list(paths), since=frame.since, until=frame.until, wait=wait)
+            stack.enter_context(tables)
+            if tables.errors and not tables.places:
+                raise tables.errors[0]
+            deep = len(tables.places) == 1 if deep is None else deep
+            wait.title = f"reading {_what(list(tables.places.values()))}"
+            unread = (_NOT_OF_MANY if len(tables.places) > 1 else _NOT_AT_FIRST) if first and not deep else ()
+            bases = [base for base in BASES if base not in unread]
+            # Reading segments finds the damage. Everything needed is read in one go, processes only where they matter.
+            tables.require([base for base in bases if deep or not base.startswith("process")], wait)
+        yield Inspection(tables, tables.places, tables.hosts, tables.findings, settings, deep)
+
+
+def _what(places: Sequence[Path | str]) -> str:
+    return plain(str(places[0])) if len(places) == 1 else f"{len(places)} archives"

@@ -1,11 +1,13 @@
 """Collectors that misbehave, and clocks that do as they are told."""
 
-import time
+import os
+import threading
 
 from vmsonar_archive.records import Capability, EventRow, NodeRow
 
-from vmsonar.clock import Clock
+from tests.real.wait import let_pass
 from vmsonar.collectors.base import Collector, Rows, Tick
+from vmsonar.host.clock import Clock
 
 
 class FakeClock(Clock):
@@ -62,11 +64,12 @@ class Hangs(Fake):
 
     def __init__(self):
         self.calls = 0
+        self.released = threading.Event()
 
     def collect(self, tick):
         self.calls += 1
         if self.calls == 1:
-            time.sleep(self.seconds)
+            self.released.wait(self.seconds)
         rows = super().collect(tick)
         if self.calls == 1:
             rows.add("event", EventRow(event_type="container_start", detail="while it hung"))
@@ -74,10 +77,13 @@ class Hangs(Fake):
 
 
 class Slow(Fake):
-    """Takes a second for every sample, right in the loop."""
+    """Takes a second for every sample, right in the loop; leaves a byte in the file SLOW_MARK when it begins one."""
 
     name = "slow"
 
     def collect(self, tick):
-        time.sleep(1)
+        if mark := os.environ.get("SLOW_MARK"):
+            with open(mark, "a") as file:
+                file.write("x")
+        let_pass(1)
         return super().collect(tick)

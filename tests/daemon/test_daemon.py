@@ -1,6 +1,7 @@
 """The daemon as a process: signals, faults, reload, privileges."""
 
 import itertools
+import json
 import os
 import resource
 import shutil
@@ -8,13 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
-from vmsonar_archive.reader import open_archive
+from vmsonar_archive.read.reader import open_archive
 
 from tests.daemon.running import NODE, ROOT, command, daemon, events, fake, samples, stop, wait_for
+from tests.real.wait import let_pass
 
 LIMIT = 2.0
 
@@ -98,8 +99,11 @@ def test_a_signal_while_waiting_gives_a_last_sample(tmp_path, number):
 
 
 def test_a_signal_during_a_sample_makes_that_one_the_last(tmp_path):
-    with daemon(tmp_path, "--interval=1100ms", entries=(NODE, fake("slow"))) as process:
-        time.sleep(1.3)
+    mark, tmp_path = tmp_path / "mark", tmp_path / "archive"
+    environment = os.environ | {"SLOW_MARK": str(mark)}
+    with daemon(tmp_path, "--interval=1100ms", entries=(NODE, fake("slow")), env=environment) as process:
+        begun = mark.stat().st_size
+        wait_for(lambda: mark.stat().st_size > begun)
         seconds, code, _ = stop(process)
     assert code == 0
     assert seconds < 5 * LIMIT
@@ -108,13 +112,14 @@ def test_a_signal_during_a_sample_makes_that_one_the_last(tmp_path):
     assert all_sealed(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_signal_on_a_saturated_machine(tmp_path):
     burn = "while True: pass"
     load = [subprocess.Popen([sys.executable, "-c", burn]) for _ in range(4 * (os.cpu_count() or 1))]
     try:
         with daemon(tmp_path, "--interval=200ms") as process:
-            time.sleep(1)
-            seconds, code, log = stop(process, timeout=30)
+            wait_for(lambda: len(samples(tmp_path)) > 2)
+            seconds, code, log = stop(process)
     finally:
         for process in load:
             process.kill()
@@ -131,7 +136,7 @@ def test_a_broken_file_leaves_the_old_configuration_and_says_why(tmp_path):
     with daemon(archive, f"--config={config}") as process:
         config.write_text("interval: 1h\ncollectors:\n  node: perhaps\n")
         process.send_signal(signal.SIGHUP)
-        time.sleep(0.5)
+        wait_for(lambda: "keeping the old" in process.said())
         config.write_text("interval: 200ms\n")
         process.send_signal(signal.SIGHUP)
         wait_for(lambda: len(samples(archive)) >= 5)
@@ -141,6 +146,86 @@ def test_a_broken_file_leaves_the_old_configuration_and_says_why(tmp_path):
         f"keeping the old configuration: {config}: collectors.node: 'perhaps' is not one of auto, none" in log
     )
     assert events(archive).count("config_reload") == 1
+
+
+DEEP = "filters: " + "[" * 5000 + "]" * 5000
+
+
+@pytest.mark.parametrize(
+    "broken", ["budget: {max_days: 1000000}", DEEP, f"interval: {'9' * 400}s", 'archive: "a\\0b"']
+)
+def test_no_file_can_end_the_recorder(tmp_path, broken):
+    config, archive = tmp_path / "config.yaml", tmp_path / "archive"
+    config.write_text("interval: 100ms\n")
+    with daemon(archive, f"--config={config}") as process:
+        config.write_text(broken)
+        process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "keeping the old" in process.said())
+        config.write_text("interval: 110ms\n")
+        process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "config_reload" in events(archive))
+        _, code, log = stop(process)
+    assert code == 0
+    assert f"keeping the old configuration: {config}: " in log
+    assert "Traceback" not in log
+
+
+@pytest.mark.parametrize(
+    "error", ["RecursionError('deep')", "MemoryError()", "OverflowError('far')", "KeyError('x')"]
+)
+def test_whatever_a_new_configuration_raises_the_old_one_stays(tmp_path, error):
+    """Also while it is applied: half of it in force would be neither of the two."""
+    config, archive = tmp_path / "config.yaml", tmp_path / "archive"
+    config.write_text("interval: 50ms\n")
+    broken = f"""
+import vmsonar_archive.write.writer
+def refuse(*_):
+    raise {error}
+vmsonar_archive.write.writer.ArchiveWriter.set_budget = refuse
+"""
+    with daemon(archive, f"--config={config}", preamble=broken) as process:
+        config.write_text("interval: 1h\n")
+        process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "keeping the old" in process.said())
+        before = len(samples(archive))
+        wait_for(lambda: len(samples(archive)) > before + 5)
+        _, code, log = stop(process)
+    assert code == 0
+    assert f"keeping the old configuration: {error.partition('(')[0]}" in log
+    assert "config_reload" not in events(archive)
+
+
+def test_a_stopped_recorder_counts_the_ticks_it_missed(tmp_path):
+    with daemon(tmp_path, "--interval=50ms") as process:
+        process.send_signal(signal.SIGSTOP)
+        let_pass(1)
+        process.send_signal(signal.SIGCONT)
+        before = len(samples(tmp_path))
+        wait_for(lambda: len(samples(tmp_path)) > before + 3)
+        done = subprocess.run(
+            [sys.executable, "-m", "vmsonar", "status", "--json", f"--archive={tmp_path}"],
+            cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        _, code, log = stop(process)
+    assert code == 0
+    answer = json.loads(done.stdout)
+    assert answer["ticks_missed"] >= 18
+    assert answer["samples_lost"] == 0
+    gaps = [gap for sample in samples(tmp_path) for gap in sample.gap if gap.reason == "missed"]
+    assert sum(gap.lost for gap in gaps) >= answer["ticks_missed"]
+    taken, told = len(samples(tmp_path)), sum(gap.lost for gap in gaps)
+    seconds = (samples(tmp_path)[-1].time - samples(tmp_path)[0].time).total_seconds()
+    assert taken + told == pytest.approx(seconds / 0.05, abs=4), "every tick is a sample or told as missed"
+    assert f"{told} missed" in log or f"{told + 1} missed" in log
+
+
+def test_a_slow_sample_counts_the_ticks_it_missed(tmp_path):
+    with daemon(tmp_path, "--interval=100ms", entries=(fake("slow"),)) as process:
+        wait_for(lambda: len(samples(tmp_path)) > 3)
+        stop(process)
+    gaps = [gap.lost for sample in samples(tmp_path) for gap in sample.gap if gap.reason == "missed"]
+    assert len(gaps) >= 3, "each sample tells of the ticks that the one before took"
+    assert all(8 <= lost <= 60 for lost in gaps)
 
 
 def test_reload_follows_a_new_budget_and_a_new_archive(tmp_path):
@@ -224,6 +309,8 @@ def test_it_runs_as_an_ordinary_user_and_says_once_what_it_cannot_see(tmp_path):
         pytest.skip(f"nobody may not enter {sys.prefix}")
     assert done.returncode == 0, done.stderr
     archive = home / ".local" / "state" / "vmsonar"
+    for path in (archive, *archive.rglob("*")):  # root does not open an archive of somebody else
+        os.chown(path, 0, 0)
     assert len(samples(archive)) >= 3
     assert done.stderr.count("cannot see here: fake: all (vmsonar doctor tells why)") == 1
 
@@ -244,9 +331,9 @@ def test_the_manager_hears_ready_after_the_first_sample(tmp_path):
 
 def test_the_daemon_imports_nothing_heavy(tmp_path):
     script = (
-        "import sys; from vmsonar import daemon\n"
-        f"code = daemon.main(['--archive={tmp_path}', '--interval=100ms', '--for=300ms'])\n"
-        "heavy = 'pyarrow duckdb rich typer confluent_kafka yaml psutil docker cryptography argparse logging inspect'\n"
+        "import sys; from vmsonar.daemon.__main__ import main\n"
+        f"code = main(['--archive={tmp_path}', '--interval=100ms', '--for=300ms'])\n"
+        "heavy = 'pyarrow duckdb rich typer confluent_kafka yaml docker cryptography argparse logging inspect'\n"
         "from types import ModuleType\n"
         "print(code, [m for m in heavy.split() if type(sys.modules.get(m)) is ModuleType])\n"
     )

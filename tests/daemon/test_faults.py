@@ -1,16 +1,17 @@
 """The daemon on a machine that misbehaves: a full disk, another name, another identity. Needs root for its stages."""
 
 import os
+import socket
 import subprocess
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from vmsonar_archive.identity import read_identity
-from vmsonar_archive.reader import open_archive
+from vmsonar_archive.format.identity import read_identity
+from vmsonar_archive.read.reader import open_archive
 
-from tests.daemon.running import daemon, events, samples, stop, wait_for
+from tests.daemon.running import ROOT, command, daemon, events, samples, stop, wait_for
+from tests.real.wait import let_pass
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="takes root to mount and to rename a machine")
 
@@ -40,9 +41,10 @@ def test_a_full_disk_is_logged_once_and_recorded_when_space_returns(tmp_path):
     with small_disk(tmp_path / "disk", "8m") as disk:
         archive = disk / "archive"
         with daemon(archive, "--interval=100ms", f"--config={config}") as process:
+            wait_for(lambda: len(samples(archive)) > 1)  # the machine is described after the first
             ballast = fill(disk)
             before = len(samples(archive))
-            time.sleep(1.5)
+            let_pass(1.5)
             assert len(samples(archive)) <= before + 1
             assert process.poll() is None, "a full disk stops writing, never the daemon"
             ballast.unlink()
@@ -55,6 +57,51 @@ def test_a_full_disk_is_logged_once_and_recorded_when_space_returns(tmp_path):
     assert len(gaps) == 1
     assert gaps[0].reason == "disk_full"
     assert gaps[0].lost >= 5
+
+
+def test_a_start_on_a_full_disk_waits_and_records_the_gap(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("budget: {min_free: 0}\n")
+    address = tmp_path / "notify"
+    with (
+        small_disk(tmp_path / "disk", "4m") as disk,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
+    ):
+        manager.bind(str(address))
+        manager.settimeout(20)
+        archive = disk / "new" / "archive"
+        ballast = fill(disk)
+        line = command(archive, "--interval=100ms", f"--config={config}")
+        environment = os.environ | {"NOTIFY_SOCKET": str(address)}
+        process = subprocess.Popen(line, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
+        try:
+            heard = [manager.recv(4096).decode() for _ in range(2)]
+            let_pass(1)
+            assert process.poll() is None
+            ballast.unlink()
+            wait_for(lambda: len(samples(archive)) > 3)
+            _, code, log = stop(process)
+        finally:
+            process.kill()
+            process.communicate()
+        found = samples(archive)
+    assert "READY=1" in heard
+    assert any("waiting: cannot record into" in one for one in heard)
+    assert code == 0
+    assert log.count("No space left on device; trying again until it works") == 1
+    (gap,) = [gap for gap in found[0].gap if gap.collector == "archive"]
+    assert gap.reason == "disk_full"
+    assert gap.lost >= 8
+    assert gap.since < found[0].time
+
+
+def test_a_start_on_a_full_disk_that_stays_full_ends_when_told(tmp_path):
+    with small_disk(tmp_path / "disk", "1m") as disk:
+        fill(disk)
+        line = command(disk / "archive", "--interval=100ms", "--for=500ms")
+        done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "No space left on device" in done.stderr
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 import pytest
 
 from tests.fixtures.hosts import aarch64_vm, small_vm, two_socket_node
-from vmsonar.config import Config
-from vmsonar.host import Host
-from vmsonar.identity import IdentityWatch, boot_id, node_identity
+from vmsonar.config.schema import Config
+from vmsonar.host.identity import IdentityWatch, boot_id, node_identity
+from vmsonar.host.roots import Host
 
 
 def test_a_machine_of_the_cloud(tmp_path):
@@ -59,3 +59,15 @@ def test_this_machine():
     node = node_identity(Config().host)
     assert len(boot_id(Config().host)) == 36
     assert node.hostname_full
+
+
+def test_what_no_reader_would_accept_is_not_written(tmp_path):
+    host = small_vm(tmp_path)
+    (host.etc / "machine-id").write_text("../../x\n")
+    (host.run / "cloud-init").mkdir(parents=True, exist_ok=True)
+    (host.run / "cloud-init/.instance-id").write_text("i-1\nX-Header: 1\n")
+    (host.proc / "sys/kernel/hostname").write_text("vm\x1b[31m\n")
+    node = node_identity(host)
+    assert node.machine_id == boot_id(host)
+    assert node.instance_id is None
+    assert (node.hostname_short, node.hostname_full) == (None, None)

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 import pytest
-from vmsonar_archive.last import last_sample
+from vmsonar_archive.read.reader import last_sample
 
 from tests.daemon.running import NODE, daemon
 
-PROCESS = 'Entry("process", "vmsonar.collectors.process")'
+PROCESS = 'Entry("process", "vmsonar.collectors.process.collector")'
 SAMPLES = 10_000
 
 

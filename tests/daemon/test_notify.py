@@ -2,14 +2,14 @@ import contextlib
 import io
 import os
 import socket
-import time
 
 import pytest
 
 from tests.daemon.fakes import FakeClock
-from vmsonar.clock import Clock
-from vmsonar.log import Log
-from vmsonar.notify import Notifier, Watchdog, watchdog_seconds
+from tests.real.wait import let_pass
+from vmsonar.daemon.log import Log
+from vmsonar.daemon.notify import Notifier, Watchdog, watchdog_seconds
+from vmsonar.host.clock import Clock
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -53,10 +53,10 @@ def test_the_watchdog_speaks_from_its_own_thread(manager):
     watchdog = Watchdog(notifier, Clock(), 0.06)
     assert listener.recv(200) == b"WATCHDOG=1"
     watchdog.collecting()
-    time.sleep(0.3)
+    let_pass(0.3)
     listener.setblocking(False)
     drain(listener)
-    time.sleep(0.1)
+    let_pass(0.1)
     with pytest.raises(BlockingIOError):
         listener.recv(200)
     listener.settimeout(5)

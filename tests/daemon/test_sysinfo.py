@@ -3,19 +3,17 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
-from vmsonar_archive.lines import checked, decode_sysinfo, record_line
+from vmsonar_archive.format.lines import checked, decode_sysinfo, record_line
+from vmsonar_archive.system.text import where_it_leads
 
 from tests.fixtures.hosts import aarch64_vm, small_vm, two_socket_node
-from vmsonar.clock import Clock
+from vmsonar.collectors.base import setup_for
 from vmsonar.collectors.registry import make_collectors
-from vmsonar.collectors.setup import setup_for
-from vmsonar.config import Config
-from vmsonar.config_forward import Forward
-from vmsonar.config_save import Save
-from vmsonar.hardware.cloud import cloud, virtualization
-from vmsonar.hardware.topology import parse_list
-from vmsonar.sysinfo import gather, os_name
-from vmsonar.urls import where_it_leads
+from vmsonar.config.schema import Config, Forward, Save
+from vmsonar.daemon.sysinfo import gather, os_name
+from vmsonar.host.clock import Clock
+from vmsonar.host.cloud import cloud, virtualization
+from vmsonar.host.hardware import parse_list
 
 
 def info_of(host):

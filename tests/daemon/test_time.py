@@ -1,10 +1,11 @@
 """Ticks, clocks, and what is noticed about them."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from tests.daemon.fakes import FakeClock
-from vmsonar.drift import ClockWatch
-from vmsonar.schedule import Schedule, node_offset
+from vmsonar.host.clock import ClockWatch, MissedTicks, Schedule, node_offset
 
 SECOND = 10**9
 
@@ -72,3 +73,27 @@ def test_a_machine_that_slept_and_was_set_right():
         ("resume", 500 * SECOND),
         ("clock_step", 7 * SECOND),
     ]
+
+
+@pytest.mark.parametrize(
+    ("waited", "missed"), [(0.5, 0), (1.0, 0), (1.1, 0), (1.5, 0), (1.9, 1), (2.0, 1), (7.0, 6), (100.0, 99)]
+)
+def test_ticks_between_two_that_were_waited_for(waited, missed):
+    schedule = Schedule(10**9, "m")
+    assert schedule.between(5 * 10**9, int((5 + waited) * 10**9)) == missed
+
+
+def test_missed_ticks_are_told_until_somebody_has_heard():
+    book = MissedTicks()
+    assert book.rows() == []
+    since = datetime(2026, 11, 16, tzinfo=UTC)
+    book.add(3, since)
+    book.add(0, since + timedelta(seconds=9))
+    book.add(-1, since)
+    book.add(2, since + timedelta(seconds=10))
+    for _ in range(2):
+        (row,) = book.rows()
+        assert (row.collector, row.reason, row.lost, row.since) == ("schedule", "missed", 5, since)
+    book.told()
+    assert book.rows() == []
+    assert book.total == 5

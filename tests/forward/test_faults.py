@@ -16,14 +16,15 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from vmsonar_archive.reader import open_archive
+from vmsonar_archive.read.reader import open_archive
 
-from tests.dialect.sonar_rules import validate
-from tests.forward.making import Place, Recorder, consume, first_seen, identities, kafka_config
+from tests.archive.dialect.sonar_rules import validate
+from tests.forward.place import Place, consume, first_seen, identities, kafka_config
 from tests.forward.relay import Relay
+from tests.making.forwarded import Recorder
 from tests.parts import requires
 from tests.real.kafka import ALPHA, KafkaBroker
-from tests.real.wait import wait_until
+from tests.real.wait import let_pass, wait_until
 
 pytestmark = requires("kafka", "kcat")
 
@@ -95,14 +96,13 @@ def kill_at_random(place: Place, times: int, meanwhile: dict[int, object], seed:
 
 def _outage(broker: KafkaBroker, seconds: float) -> None:
     broker.kill()
-    time.sleep(seconds)
+    let_pass(seconds)
     broker.start()
-    time.sleep(1)
 
 
 def _freeze(broker: KafkaBroker, seconds: float) -> None:
     broker.pause()
-    time.sleep(seconds)
+    let_pass(seconds)
     broker.resume()
 
 
@@ -151,7 +151,7 @@ def _through_an_outage(broker: KafkaBroker, folder: Path, cluster: str, seconds:
         _wait_for_all(broker, cluster, recorder)
         broker.stop()
         recorder.record(50)
-        time.sleep(seconds)
+        let_pass(seconds)
         recorder.record(50)
         assert process.poll() is None
         wait_until(lambda: place.status["trouble"], 30, "trouble in the status")
@@ -204,7 +204,7 @@ def test_a_network_that_drops_packets(kafka_broker: KafkaBroker, tmp_path: Path)
             _wait_for_all(kafka_broker, "dropped.example", recorder)
             subprocess.run([*cut, "-I", "INPUT", *rule], check=True)
             recorder.record(50)
-            time.sleep(5)
+            let_pass(5)
             assert len(consume(kafka_broker, "dropped.example.sample")) == 50, "nothing comes through"
             subprocess.run([*cut, "-D", "INPUT", *rule], check=True)
             _wait_for_all(kafka_broker, "dropped.example", recorder)
@@ -303,7 +303,7 @@ def test_a_second_forwarder_is_refused_and_a_damaged_cursor_is_not(
 
 
 def test_a_cloned_machine_sends_its_own_archive(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
-    from vmsonar_archive.identity import NodeIdentity
+    from vmsonar_archive.format.identity import NodeIdentity
 
     place = Place(tmp_path, kafka_config(kafka_broker, "clone.example"))
     recorder = Recorder(place.archive)

@@ -7,22 +7,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from vmsonar_archive.lines import checked
-from vmsonar_archive.reader import open_archive
+from vmsonar_archive.format.lines import checked
+from vmsonar_archive.read.reader import open_archive
 
-from tests.archive.making import START
-from tests.dialect.sonar_rules import validate
-from tests.forward.making import (
-    Place,
-    Recorder,
-    consume,
-    first_seen,
-    identities,
-    kafka_config,
-    make_day,
-    seqs_of,
-)
+from tests.archive.dialect.sonar_rules import validate
+from tests.forward.place import Place, consume, first_seen, identities, kafka_config, seqs_of
 from tests.forward.relay import Relay
+from tests.making.archives import START, boottime_at
+from tests.making.forwarded import Recorder, make_day
 from tests.parts import requires
 from tests.real.certificates import make_authority
 from tests.real.kafka import ALPHA, BETA, KafkaBroker, User
@@ -208,7 +200,7 @@ def test_a_message_over_the_limit_is_split_and_what_does_not_fit_is_passed(
     recorder.record(1, processes=300)  # many jobs: fits when split
     recorder.record(5)
     huge = recorder.number
-    recorder.writer.append(recorder.time, "b", recorder._boottime(), _one_huge_job())
+    recorder.writer.append(recorder.time, "b", boottime_at(recorder.time), _one_huge_job())
     recorder.samples.append(recorder.samples[-1] + 1)
     recorder.time += timedelta(seconds=10)
     recorder.record(5)
@@ -231,7 +223,7 @@ def test_a_message_over_the_limit_is_split_and_what_does_not_fit_is_passed(
 
 
 def _one_huge_job() -> dict[str, list[bytes]]:
-    from vmsonar_archive.lines import encode_row
+    from vmsonar_archive.format.lines import encode_row
     from vmsonar_archive.records import ProcessRow
 
     table = [ProcessRow(pid=pid, start_ticks=pid, pgid=7, user_ticks=pid) for pid in range(1000, 1400)]
@@ -261,7 +253,7 @@ def test_our_own_limit_splits_before_sending(kafka_broker: KafkaBroker, tmp_path
 
 
 def test_what_retention_took_is_reported(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
-    from vmsonar_archive.budget import Budget
+    from vmsonar_archive.write.budget import Budget
 
     recorder = Recorder(tmp_path / "archive", processes=30, budget=Budget(max_bytes=400_000, min_free=0))
     recorder.record(10)

@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from vmsonar_archive.lines import checked
+from vmsonar_archive.format.lines import checked
 
-from tests.dialect.sonar_rules import validate
+from tests.archive.dialect.sonar_rules import validate
 from tests.forward.http_server import Endpoint
-from tests.forward.making import Place, make_day, seqs_of
+from tests.forward.place import Place, seqs_of
+from tests.making.forwarded import make_day
 
 
 @pytest.mark.parametrize("dialect", ["sonar", "native"])

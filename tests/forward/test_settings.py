@@ -4,13 +4,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from vmsonar_archive.errors import UsageError
+from vmsonar_archive.system.errors import UsageError
 
-from vmsonar.config import Config, decode_value, plain
-from vmsonar.config_forward import Forward
-from vmsonar.forward.build import Plan
-from vmsonar.forward.secrets import read_secret
-from vmsonar.forward.settings import producer_settings
+from vmsonar.config.schema import Config, Forward, decode_value, plain
+from vmsonar.forward.plan import ForwardPlan
+from vmsonar.forward.settings import producer_settings, read_secret
 
 KAFKA = {"cluster": "c.example", "brokers": ["b:9092"]}
 
@@ -50,7 +48,7 @@ def forward(**fields: object) -> Forward:
 )
 def test_what_cannot_work(fields: dict, message: str) -> None:
     with pytest.raises(UsageError) as error:
-        Plan(forward(**fields))
+        ForwardPlan(forward(**fields))
     assert str(error.value) == message
 
 

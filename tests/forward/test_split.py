@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 from vmsonar_archive.dialect.sonar import Sonar, envelope
-from vmsonar_archive.lines import checked, decode_sample, record_line
+from vmsonar_archive.format.lines import checked, decode_sample, record_line
 from vmsonar_archive.records import GapRow, GpuProcessRow, JobRow, NodeRow, ProcessInfoRow, ProcessRow, Sample
 
-from tests.archive.making import BOOT, START
-from tests.dialect.sonar_rules import validate
-from vmsonar.forward.split import split_native, split_sonar
+from tests.archive.dialect.sonar_rules import validate
+from tests.making.archives import BOOT, START
+from vmsonar.forward.translate import split_native, split_sonar
 
 
 def sample() -> Sample:

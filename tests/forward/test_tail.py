@@ -4,17 +4,20 @@ import random
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
-from vmsonar_archive.budget import Budget
-from vmsonar_archive.layout import temporary
+from vmsonar_archive.format.identity import read_identity
+from vmsonar_archive.format.layout import temporary
+from vmsonar_archive.read.reader import open_archive
+from vmsonar_archive.records.sets import Taken
+from vmsonar_archive.write.budget import Budget
 
-from tests.archive.making import START, flip, segments
-from tests.forward.making import Recorder, seqs_of
-from vmsonar.forward.cursor import Mark
-from vmsonar.forward.feed import before
-from vmsonar.forward.ledger_view import LedgerView
-from vmsonar.forward.locate import locate
-from vmsonar.forward.tail import Record, Tail
+from tests.forward.place import seqs_of
+from tests.making.archives import START, flip, segments
+from tests.making.forwarded import Recorder
+from vmsonar.forward.cursor import Cursor, Mark
+from vmsonar.forward.feed import Feed, before, locate
+from vmsonar.forward.tail import LedgerView, Record, Tail
 
 
 @pytest.fixture
@@ -22,7 +25,7 @@ def follow():
     tails = []
 
     def begin(root: Path, after: int = 0) -> Tail:
-        tails.append(Tail(root, "sample", LedgerView(root), after))
+        tails.append(Tail(root, "sample", LedgerView(root), Taken(up_to=after)))
         return tails[-1]
 
     yield begin
@@ -217,6 +220,57 @@ def test_a_number_that_was_used_twice(tmp_path: Path, follow) -> None:
     assert locate(tail, Mark(seq=15, run="never seen", boot="b")) is None
     assert locate(tail, Mark()) == 0
     recorder.close()
+
+
+def twice(root: Path) -> list[tuple[str, int]]:
+    """An archive in which a run gave numbers again that an unsealed one has, as earlier versions did; its records."""
+    recorder = Recorder(root)
+    recorder.record(20)
+    recorder.time += timedelta(hours=1)
+    recorder.writer._next_seq = 5
+    recorder.writer.run = "f" * 32
+    recorder.record(30)
+    recorder.close()
+    with open_archive(root) as archive:
+        return [(sample.run, sample.seq) for sample in archive.samples()]
+
+
+def test_numbers_that_two_runs_have_given(tmp_path: Path, follow) -> None:
+    everything = twice(tmp_path / "archive")
+    assert len(set(everything)) == 50
+    assert len({seq for _, seq in everything}) < 50
+    found = [(record.stamp.run, record.stamp.seq) for record in drain(follow(tmp_path / "archive"))]
+    assert sorted(found) == sorted(everything)
+
+
+@pytest.mark.parametrize("form", ["old", "new"])
+@pytest.mark.parametrize("sent", range(1, 50, 6))
+def test_going_on_where_two_runs_have_given_the_same_numbers(tmp_path: Path, form: str, sent: int) -> None:
+    """Wherever it stopped: what the cursor does not prove to be sent is sent, and in its new form nothing again."""
+    root = tmp_path / "archive"
+    everything = twice(root)
+    identity = read_identity(root)
+    cursor = Cursor(archive=identity.archive)
+    passed = []
+
+    def send(count: int) -> None:
+        feed = Feed(root, identity, cursor, pytest.fail)
+        for record in feed.records():
+            if record is None or len(passed) >= count:
+                break
+            if not record.passed:
+                if record.kind == "sample":
+                    passed.append((record.stamp.run, record.stamp.seq))
+                cursor.move(record.kind, Mark.of(record.stamp), record.up_to)
+        feed.close()
+
+    send(sent)
+    cursor = msgspec.json.decode(msgspec.json.encode(cursor), type=Cursor)
+    if form == "old":
+        cursor.taken.clear()
+    send(1000)
+    assert set(passed) == set(everything)
+    assert form == "old" or len(passed) == len(everything)
 
 
 def test_where_a_time_begins(recorder: Recorder, follow) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from vmsonar_archive.records import GapRow
 
-from tests.inspect.synth import GIB, MIB, Box, Load, Machine, box_id, gpu_id
+from tests.making.machines import GIB, MIB, Box, Load, Machine, box_id, gpu_id
 
 
 def known_machine() -> Machine:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vmsonar_inspect.answers import ROW_TYPES, VIEWS, arranged, csv_rows, rows_of, to_csv
-from vmsonar_inspect.inspection import Settings
-from vmsonar_inspect.opening import opened
+from vmsonar_inspect.inspection import InspectionSettings, opened
+from vmsonar_inspect.show.answers import ROW_TYPES, csv_rows, rows_of, to_csv
+from vmsonar_inspect.show.order import VIEWS, arranged
 
 from tests.inspect.conftest import known_machine
-from tests.inspect.synth import GIB, MIB, START, gpu_id
+from tests.making.machines import GIB, MIB, START, gpu_id
 from vmsonar.cli import run
 
 # 3,600 s at 10 s, of which 300 s are one long interval; the counters go on meanwhile.
@@ -174,7 +174,7 @@ def test_a_time_frame_counts_only_what_lies_in_it(known: Path, capsys) -> None:
     train, simulate, _ = rows(capsys, known, "jobs", *frame)
     by_cpu = {job["job"]: job["cpu_seconds"] for job in (train, simulate)}
     assert by_cpu == {"100": close(2 * 600), "200": close(4 * 600)}
-    assert rows(capsys, known, "jobs", "--from", "2026-11-17") == []
+    assert run(["inspect", str(known), "jobs", "--from", "2026-11-17"]) == 1
 
 
 def test_filters(known: Path, capsys) -> None:
@@ -191,7 +191,7 @@ def test_filters(known: Path, capsys) -> None:
 @pytest.mark.parametrize("view", VIEWS)
 def test_csv_and_json_hold_the_same(view: str, known: Path, capsys) -> None:
     table = list(csv.DictReader(io.StringIO(ask(capsys, known, view, "--csv"))))
-    with opened([known], Settings()) as inspection:
+    with opened([known], InspectionSettings()) as inspection:
         expected = csv_rows(inspection, view, UTC, None, None)
     assert len(table) == len(expected)
     for cells, row in zip(table, expected, strict=True):
@@ -215,7 +215,8 @@ def _flat(row: Any) -> dict[str, Any]:
 
 def test_the_header_stays_when_there_are_no_rows(known: Path) -> None:
     for view in VIEWS:
-        assert len(to_csv([], ROW_TYPES[view]).splitlines()) == 1
+        to_csv(out := io.StringIO(), [], ROW_TYPES[view])
+        assert len(out.getvalue().splitlines()) == 1
 
 
 def test_a_job_tells_its_story(known: Path, capsys) -> None:
@@ -239,7 +240,7 @@ def test_a_job_tells_its_story(known: Path, capsys) -> None:
 
 
 def test_a_killed_job_says_what_ended_it(tmp_path: Path, capsys) -> None:
-    from tests.inspect.scenes import SECONDS, out_of_memory
+    from tests.making.scenes import SECONDS, out_of_memory
 
     root = out_of_memory().record(tmp_path / "archive", SECONDS)
     text = ask(capsys, root, "--job", "100")

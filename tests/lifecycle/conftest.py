@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.bundle.tls_server import Store, running
+from tests.archive.bundle.tls_server import Store, running
+from tests.lifecycle.metadata_service import Cloud
 from tests.lifecycle.vm import Vm
 from tests.parts import need
 from tests.real.certificates import Authority, make_authority
 from tests.real.machine import Machine
-from vmsonar.lifecycle.shipped import shipped
+from tests.real.serving import served
+from vmsonar.lifecycle.install import shipped
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WHEELS = "/opt/vmsonar-wheels"
@@ -27,6 +29,13 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def store(authority: Authority) -> Iterator[Store]:
     """A server that keeps what is sent to it."""
     with running(authority.issue("store")) as server:
+        yield server
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    """A cloud's metadata service."""
+    with served(Cloud()) as server:
         yield server
 
 
@@ -65,5 +74,4 @@ INSTALL = """
 cp -rT "$1" ".$2"
 chroot . env VMSONAR_WHEELS="$2" sh -c "$3"
 "$4" -m vmsonar install --root "$PWD" --save
-systemctl -q --root=. enable vmsonar.service vmsonar-containers.service vmsonar-bundle.service vmsonar-increment.timer
 """

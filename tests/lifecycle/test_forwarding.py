@@ -1,22 +1,30 @@
 """A teardown is done only when everything is forwarded as well: over HTTP and to Kafka, by hand and on notice."""
 
+import json
 import subprocess
+import time
 from collections.abc import Iterator
 from io import StringIO
 
+import psutil
 import pytest
+from vmsonar_archive.records import SysInfo
+from vmsonar_archive.write.lock import WriterLock
 
 from tests.forward.http_server import Endpoint
-from tests.forward.making import consume, kafka_config, seqs_of
-from tests.lifecycle.test_notice import Cloud, cloud
+from tests.forward.place import consume, kafka_config, seqs_of
+from tests.lifecycle.metadata_service import Cloud
 from tests.lifecycle.vm import Vm, bundles
+from tests.making.bundles import BOOT, START, open_writer
 from tests.parts import requires
+from tests.real import hostile_http
 from tests.real.wait import wait_until
-from vmsonar.lifecycle.clouds import Metadata
-from vmsonar.log import Log
-from vmsonar.notice import Watcher, tear_down_with
-
-__all__ = ["cloud"]
+from vmsonar.config.file import load_config
+from vmsonar.daemon.log import Log
+from vmsonar.forward.status import read_status
+from vmsonar.lifecycle.notice import Metadata, Watcher, tear_down_with
+from vmsonar.lifecycle.step import Saved
+from vmsonar.lifecycle.teardown import Forwarding
 
 
 @pytest.fixture
@@ -56,14 +64,81 @@ def test_the_forwarder_that_runs_already_is_waited_for(vm, endpoint):
             forwarder.terminate()
 
 
+def test_what_a_forwarder_said_before_is_not_believed(vm, endpoint):
+    """It said that all was sent, and hangs since: the description of the machine that came later is not sent."""
+    config = vm.configure(None, forward=over_http(vm, endpoint))
+    assert subprocess.run(vm.command("forward", "--once"), check=False).returncode == 0
+    writer = open_writer(vm.archive)
+    writer.append_sysinfo(SysInfo(time=START, seq=0, run="", boot=BOOT, boottime=1, cpus=3))
+    writer.close()
+    lock = WriterLock(vm.root / "state")
+    try:
+        saved = Saved()
+        Forwarding(vm.archive, config, load_config(config).forward, 1.0).tell(saved)
+        assert not saved.forwarded
+    finally:
+        lock.close()
+
+
+def test_another_run_with_the_number_that_was_sent_last_is_not_sent(vm, endpoint):
+    vm.configure(None, forward=over_http(vm, endpoint))
+    assert subprocess.run(vm.command("forward", "--once"), check=False).returncode == 0
+    state = vm.root / "state"
+    assert read_status(state, vm.archive).lag_records == 0
+    cursor = json.loads((state / "cursor.json").read_bytes())
+    cursor["sample"]["run"] = "e" * 32
+    del cursor["taken"]
+    (state / "cursor.json").write_text(json.dumps(cursor))
+    assert read_status(state, vm.archive).lag_records == 1
+
+
 def test_a_safe_bundle_is_not_enough(vm, endpoint):
     endpoint.answers = [503]
-    code, said = vm.teardown("--limit", "4s", to=None, forward=over_http(vm, endpoint))
+    code, said = vm.teardown("--limit", "15s", to=None, forward=over_http(vm, endpoint))
     assert (code, said["forwarded"], said["troubles"]) == (3, False, [])
     assert vm.numbers(*bundles(vm.waiting)) == list(range(2, 42))
     endpoint.answers = [200]
     assert vm.teardown(to=None, forward=over_http(vm, endpoint))[0] == 0
     assert taken(endpoint) == seqs_of(vm.archive)
+
+
+@pytest.mark.parametrize("status", [400, 413])
+def test_who_refuses_everything_has_nothing(vm, endpoint, status):
+    endpoint.answers = [status]
+    code, said = vm.teardown(to=None, forward=over_http(vm, endpoint))
+    assert (code, said["forwarded"], said["undeliverable"]) == (3, False, 0)
+    assert f"answers {status}" in said["forward_trouble"]
+    assert "nothing is passed over" in said["forward_trouble"]
+    assert f"answers {status}" in vm.run("teardown").stderr
+    assert f"answers {status}" in vm.run("status").stdout
+    endpoint.answers = [200]
+    code, said = vm.teardown(to=None, forward=over_http(vm, endpoint))
+    assert (code, said["forwarded"], said["forward_trouble"]) == (0, True, None)
+    assert taken(endpoint) == seqs_of(vm.archive)
+
+
+def test_one_refused_record_is_told(vm, endpoint):
+    poison = seqs_of(vm.archive)[5]
+    endpoint.answers = [lambda body: 413 if f'"seq":"{poison}"'.encode() in body else 200]
+    code, said = vm.teardown(to=None, forward=over_http(vm, endpoint))
+    assert (code, said["forwarded"]) == (0, True)
+    assert said["undeliverable"] > 0
+    assert "undeliverable" in vm.run("teardown").stderr
+
+
+def test_a_server_that_keeps_us_waiting_is_left_in_time(vm):
+    with hostile_http.serving(hostile_http.continues) as port:
+        forward = {"to": "http", "cluster": "c", "url": f"http://127.0.0.1:{port}/", "timeout": "10min"}
+        begin = time.monotonic()
+        code, said = vm.teardown(
+            "--limit", "4s", to=None, forward={**forward, "state": str(vm.root / "state")}
+        )
+        assert time.monotonic() - begin < 5 * 4
+    assert (code, said["forwarded"]) == (3, False)
+    # By the forwarder's own words, or ours where it came too late for any.
+    assert said["forward_trouble"].endswith(("no whole answer in time", "not done in time"))
+    state = str(vm.root / "state")
+    assert not [one for one in psutil.process_iter(["environ"]) if state in str(one.info["environ"] or "")]
 
 
 @requires("kafka", "kcat")

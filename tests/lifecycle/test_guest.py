@@ -3,23 +3,24 @@
 import json
 import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from vmsonar_archive.bundle.signature import Trust, read_trust
-from vmsonar_archive.reader import open_archive
-from vmsonar_archive.verify_path import verify_path
+from vmsonar_archive.read.reader import open_archive
+from vmsonar_archive.verify.path import verify_path
+from vmsonar_archive.verify.signature import Trust, read_trust
 
 from tests.lifecycle.conftest import WHEELS
+from tests.lifecycle.examples import VARIANTS
 from tests.parts import requires
 from tests.real.guest import Guest
 from tests.real.wait import wait_until
-from vmsonar.lifecycle.install import Choice, Installer
-from vmsonar.lifecycle.shipped import shipped
-from vmsonar.lifecycle.user_data import Site, user_data
-from vmsonar.lifecycle.variants import VARIANTS
+from vmsonar.lifecycle.cloud_init import Site, user_data
+from vmsonar.lifecycle.install import Choice, Installer, shipped
 
 pytestmark = requires("systemd_guest")
 ARCHIVE = "/var/lib/vmsonar"
@@ -61,6 +62,37 @@ def host_trust(guest: Guest, folder: Path) -> Trust:
     key = guest.read("/etc/ssh/ssh_host_ed25519_key.pub").decode()
     (folder / "signers").write_text(f"born {key}")
     return read_trust(folder / "signers", "born")
+
+
+def test_an_image_records_from_its_first_boot(tmp_path, wheelhouse):
+    """One that was booted before it was made an image, and gets a machine id of its own at its first boot."""
+    with Guest(tmp_path / "guest", host_name="image") as image:
+        image.copy_in(wheelhouse, WHEELS)
+        script = shipped("setup.sh").read_text().replace("\nexec ", "\nexit 0\n")
+        chroot = ["chroot", str(image.root), "env", f"VMSONAR_WHEELS={WHEELS}", "sh", "-c", script]
+        subprocess.run(chroot, check=True, timeout=120)
+        image.write("/etc/vmsonar/config.yaml", "interval: 1s\n")
+        (image.root / "etc/machine-id").unlink()
+        image.write("/etc/.updated", "")
+        # The presets of a first boot enable what waits for a network that this guest has not.
+        (image.root / "etc/systemd/system/systemd-networkd-wait-online.service").symlink_to("/dev/null")
+        install = ["install", "--root", str(image.root), "--no-start", "--save"]
+        done = subprocess.run([sys.executable, "-m", "vmsonar", *install], check=True, capture_output=True)
+        said = done.stdout.decode().strip().partition("enabled, from the next boot on: ")[2].split(", ")
+        image.boot()
+        wait_for_samples(image, 2)
+        listed = image.run("systemctl", "list-unit-files", "--no-legend", "vmsonar*").stdout
+        states = {line.split()[0]: line.split()[1] for line in listed.splitlines()}
+        assert {name for name, state in states.items() if state == "enabled"} == set(said), states
+        for name in ("vmsonar.service", "vmsonar-bundle.service", "vmsonar-increment.timer"):
+            assert image.run("systemctl", "is-active", name).stdout == "active\n"
+        image.power_off()
+        subprocess.run(
+            [sys.executable, "-m", "vmsonar", "uninstall", "--root", str(image.root)], check=True, timeout=60
+        )
+        assert [
+            path for path in image.root.glob("etc/*/**/*vmsonar*") if "/etc/vmsonar" not in str(path)
+        ] == []
 
 
 def test_a_first_boot_brings_a_healthy_service(guest):

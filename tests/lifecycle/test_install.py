@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from vmsonar_archive.errors import UsageError, VmsonarError
+from vmsonar_archive.system.errors import UsageError, VmsonarError
 
+from tests.lifecycle.examples import VARIANTS, render
 from tests.parts import requires
-from vmsonar.cli import COMMANDS
-from vmsonar.config_file import parse_config
-from vmsonar.lifecycle.install import Choice, Installer
-from vmsonar.lifecycle.shipped import shipped
-from vmsonar.lifecycle.user_data import Choices, Site, check, config_for, user_data, with_extras
-from vmsonar.lifecycle.variants import VARIANTS, render
+from vmsonar.cli import COMMANDS, run
+from vmsonar.config.file import parse_config
+from vmsonar.lifecycle.cloud_init import Choices, Site, check, config_for, user_data
+from vmsonar.lifecycle.install import Choice, Installer, shipped
 
 UNITS = sorted(shipped("units").glob("*.service")) + sorted(shipped("units").glob("*.timer"))
 SERVICES = [unit for unit in UNITS if unit.suffix == ".service"]
@@ -70,6 +69,71 @@ def test_twice_is_once_and_uninstalling_keeps_the_archive(tmp_path):
     assert not (tmp_path / "usr/local/bin/vmsonar").is_symlink()
 
 
+def links(root: Path) -> dict[str, str]:
+    units = root / "etc/systemd/system"
+    return {str(link.relative_to(units)): str(link.readlink()) for link in units.glob("*.wants/*")}
+
+
+def test_an_image_has_its_units_enabled_without_systemd_on_the_host(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/group").write_text("docker:x:999:\n")
+    (tmp_path / "etc/.updated").touch()
+    (tmp_path / "opt/vmsonar/lib/python3.11/site-packages/pyarrow").mkdir(parents=True)
+    installer = Installer(tmp_path)
+    installer.install(Choice(save=True), start=False)
+    at = "/etc/systemd/system"
+    assert links(tmp_path) == {
+        "multi-user.target.wants/vmsonar.service": f"{at}/vmsonar.service",
+        "vmsonar.service.wants/vmsonar-containers.service": f"{at}/vmsonar-containers.service",
+        "multi-user.target.wants/vmsonar-bundle.service": f"{at}/vmsonar-bundle.service",
+        "timers.target.wants/vmsonar-increment.timer": f"{at}/vmsonar-increment.timer",
+        "timers.target.wants/vmsonar-derive.timer": f"{at}/vmsonar-derive.timer",
+    }
+    assert not (tmp_path / "etc/.updated").exists(), "the next boot would not create the user"
+    installer.install(Choice(one_shot=True), start=False)
+    assert "multi-user.target.wants/vmsonar.service" not in links(tmp_path), "each would stop the other"
+    assert "timers.target.wants/vmsonar-sample.timer" in links(tmp_path)
+    installer.uninstall(purge=False)
+    assert links(tmp_path) == {}
+    assert not list((tmp_path / "etc/systemd").rglob("*vmsonar*"))
+
+
+def test_every_unit_that_is_enabled_says_by_what():
+    """Only WantedBy= is understood where an image is changed without systemd."""
+    for unit in UNITS:
+        install = unit.read_text().partition("[Install]\n")[2]
+        assert all(line.startswith("WantedBy=") for line in install.split("\n") if line), unit
+
+
+def test_the_machine_that_builds_an_image_is_left_alone(tmp_path):
+    outside = tmp_path / "host"
+    (outside / "system/multi-user.target.wants").mkdir(parents=True)
+    (outside / "system/vmsonar.service").touch()
+    (tmp_path / "image/etc").mkdir(parents=True)
+    (tmp_path / "image/etc/systemd").symlink_to(outside)
+    installer = Installer(tmp_path / "image")
+    before = sorted(outside.rglob("*"))
+    for act in (
+        lambda: installer.install(Choice(), start=False),
+        lambda: installer.uninstall(purge=False),
+    ):
+        with pytest.raises(VmsonarError, match="leads out of"):
+            act()
+    assert sorted(outside.rglob("*")) == before
+
+
+def test_units_that_would_find_nothing_to_run_are_not_installed(tmp_path, capsys):
+    assert run(["install", "--root", str(tmp_path), "--no-start"]) == 3
+    assert "opt/vmsonar/bin/python is not there, and the units run it" in capsys.readouterr().err
+    assert tree(tmp_path) == {}
+    (tmp_path / "opt/vmsonar/bin").mkdir(parents=True)
+    (tmp_path / "opt/vmsonar/bin/python").symlink_to("/usr/bin/python3")
+    assert run(["install", "--root", str(tmp_path)]) == 0
+    assert "enabled, from the next boot on: vmsonar.service" in capsys.readouterr().out
+    assert run(["uninstall", "--root", str(tmp_path / "gone")]) == 2
+
+
 def test_systemd_is_told_and_a_failure_is_one_line(tmp_path):
     said: list[list[str]] = []
 
@@ -81,6 +145,8 @@ def test_systemd_is_told_and_a_failure_is_one_line(tmp_path):
     Live().install(Choice(), start=True)
     assert ["systemctl", "daemon-reload"] in said
     assert ["systemctl", "--no-block", "restart", "vmsonar.service"] in said
+    assert ["systemctl", "disable", "vmsonar-sample.timer"] in said
+    assert ["systemctl", "--no-block", "stop", "vmsonar-sample.timer"] in said
     failing = Installer(Path("/"))
     with pytest.raises(VmsonarError, match=r"^false failed: |is not here"):
         failing._run(["false"])
@@ -124,7 +190,7 @@ def test_user_data_is_a_list_of_commands_and_files_and_nothing_else():
 
 def test_a_configuration_that_the_daemon_would_refuse_is_refused_at_once():
     with pytest.raises(VmsonarError, match="intervall"):
-        user_data(Site(config={"intervall": "30s"}))
+        user_data(Site(wheels="/w", config={"intervall": "30s"}))
 
 
 def test_saving_enables_its_units_and_opens_the_one_folder(tmp_path):
@@ -142,10 +208,89 @@ def test_saving_enables_its_units_and_opens_the_one_folder(tmp_path):
     assert drop_in not in tree(tmp_path)
 
 
-def test_extras_are_put_where_pip_reads_them():
-    assert with_extras("vmsonar==1.2", "[sign]") == "vmsonar[sign]==1.2"
-    assert with_extras("vmsonar", "[kafka,sign]") == "vmsonar[kafka,sign]"
-    assert with_extras("https://x/vmsonar.whl", "[sign]") == "https://x/vmsonar.whl"
+PINNED = "vmsonar==1.2 --hash=sha256:" + "0" * 64 + "\n"
+
+
+def test_a_machine_installs_nothing_whose_hash_nobody_gave(tmp_path, capsys):
+    """The name vmsonar in a public index is not ours: it is never looked up there."""
+    assert run(["cloud-init", "--interval", "30s"]) == 2
+    told = capsys.readouterr().err
+    assert "--wheels DIR" in told
+    assert "--single-file URL with --sha256" in told
+    assert "--index URL with --requirements FILE" in told
+    assert run(["cloud-init", "--package", "vmsonar"]) == 2
+    pinned = tmp_path / "requirements.txt"
+    index = ("--index", "https://packages.example.org/simple", "--requirements", str(pinned))
+    capsys.readouterr()
+    for text, reason in (
+        ("vmsonar==1.2\n", "is not NAME==VERSION --hash"),
+        (PINNED + "--extra-index-url https://x\n", "is not NAME==VERSION --hash"),
+        (PINNED + "msgspec>=0.18 --hash=sha256:" + "0" * 64, "is not NAME==VERSION --hash"),
+        (PINNED.replace("vmsonar", "other"), "does not name vmsonar==VERSION"),
+    ):
+        pinned.write_text(text)
+        assert run(["cloud-init", *index]) == 2
+        assert reason in capsys.readouterr().err
+    pinned.write_text("# ours\n" + PINNED.replace(" --hash", " \\\n    --hash"))
+    assert run(["cloud-init", *index[:2]]) == 2
+    assert run(["cloud-init", *index, "--wheels", "/w"]) == 2
+    assert run(["cloud-init", "--index", "http://x/", *index[2:]]) == 2
+    assert run(["cloud-init", "--index", "https://x/", "--requirements", str(tmp_path / "gone")]) == 3
+    capsys.readouterr()
+    assert run(["cloud-init", *index, "--kafka", "b:9092", "--cluster", "c"]) == 0
+    text = capsys.readouterr().out
+    assert "NODE_EXTRAS=kafka\n" in text
+    document = yaml.safe_load(text)
+    assert document["write_files"][2]["content"].split() == PINNED.split()
+    assert document["runcmd"][0][1:3] == [
+        "VMSONAR_INDEX=https://packages.example.org/simple", "VMSONAR_REQUIREMENTS=/etc/vmsonar/requirements.txt"
+    ]  # fmt: skip
+
+
+BY_NAME = re.compile(r"(?:install|download)\b(?:.*\\\n)*.*[ ']vmsonar(?![\w/-])")
+
+
+def without_hashes(text: str) -> list[str]:
+    """Calls of pip that would take what an index gives them."""
+    calls = re.findall(r"(?m)^.*\bpip[\"']?(?: --\S+)* (?:install|download)\b(?:.*\\\n)*.*$", text)
+    return [call for call in calls if "--require-hashes" not in call and "--no-index" not in call]
+
+
+def test_neither_user_data_nor_a_page_looks_the_name_up_in_an_index():
+    root = Path(__file__).resolve().parents[2]
+    for name in VARIANTS:
+        text = render(VARIANTS[name])
+        assert "pip" in text
+        assert without_hashes(text) == []
+        assert re.search("VMSONAR_(WHEELS|SINGLE|INDEX)=", str(yaml.safe_load(text)["runcmd"]))
+    pages = [
+        root / "README.md",
+        *root.glob("docs/**/*.md"),
+        *root.glob("docs/recipes/*"),
+        shipped("setup.sh"),
+        root / "Makefile",
+    ]
+    for page in pages:
+        found = [call for call in without_hashes(page.read_text()) if BY_NAME.search(call)]
+        assert found == [], page
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({}, "no name is looked up in a public index"),
+        ({"VMSONAR_PACKAGE": "vmsonar"}, "no name is looked up in a public index"),
+        ({"VMSONAR_SINGLE": "/v.pyz"}, "needs VMSONAR_SHA256"),
+        ({"VMSONAR_WHEELS": "/nowhere"}, "build the folder with make wheelhouse"),
+        ({"VMSONAR_INDEX": "https://x/"}, "needs VMSONAR_REQUIREMENTS"),
+    ],
+)
+def test_the_script_refuses_before_it_does_anything(settings, reason):
+    script = shipped("setup.sh").read_text().replace("place=/opt/vmsonar", "place=/nonexistent/vmsonar")
+    environment = {"PATH": "/usr/bin:/bin", **settings}
+    done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert reason in done.stderr
 
 
 def test_the_generator_refuses_what_could_not_work():
@@ -154,7 +299,7 @@ def test_the_generator_refuses_what_could_not_work():
     with pytest.raises(UsageError, match="unknown"):
         config_for(Choices(upload_url="https://x/{host}"))
     with pytest.raises(VmsonarError, match=r"save\.notice"):
-        user_data(Site(config=config_for(Choices(notice="moon"))))
+        user_data(Site(wheels="/w", config=config_for(Choices(notice="moon"))))
 
 
 @pytest.mark.parametrize("name", VARIANTS)

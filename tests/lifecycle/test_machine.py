@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from vmsonar_archive.reader import open_archive
-from vmsonar_archive.verify_path import verify_path
+from vmsonar_archive.read.reader import open_archive
+from vmsonar_archive.verify.path import verify_path
 
 from tests.parts import requires
 from tests.real.machine import Machine
@@ -73,7 +73,7 @@ FILL = "fallocate -l $(df --output=avail -B1 / | tail -1) /var/fill"
 def test_a_full_disk_stops_writing_and_not_the_recorder(on):
     pid = recorder(on)
     on.run("sh", "-c", FILL)
-    on.run("sleep", "4")
+    on.run("sleep", "8")
     assert recorder(on) == pid
     on.run("rm", "/var/fill")
     wait_for_more(on)
@@ -91,7 +91,7 @@ def test_real_containers_on_cgroup_v2_are_named_by_the_companion(on):
     run = "docker run -d --network none --memory 64m --name busy box sh -c 'while :; do :; done'"
     container = on.run("sh", "-c", run).stdout.strip()
     assert re.fullmatch("[0-9a-f]{64}", container)
-    wait_for_more(on, 5)
+    wait_for_more(on, 15)
     limit = on.read(f"/sys/fs/cgroup/system.slice/docker-{container}.scope/memory.max").strip()
     on.run("docker", "rm", "-f", "busy")
     wait_for_more(on)
@@ -117,10 +117,12 @@ def test_what_happened_is_in_the_bundle_of_the_orderly_end(on, tmp_path: Path):
         "container_start",
         "container_die",
     }
-    row = [row for sample in found for row in sample.container if row.container_id == container][-1]
-    # Not every engine passes a limit on: what the kernel says is what counts.
-    assert (row.cgroup_version, row.memory_limit) == (2, None if limit == "max" else int(limit))
-    assert (row.cpu_time or 0) > 10**9
+    rows = [row for sample in found for row in sample.container if row.container_id == container]
+    # Not every engine passes a limit on: what the kernel says is what counts. It is gone before the last look.
+    assert (2, None if limit == "max" else int(limit)) in {
+        (row.cgroup_version, row.memory_limit) for row in rows
+    }
+    assert max(row.cpu_time or 0 for row in rows) > 10**9
     assert "busy" in {info.name for sample in found for info in sample.container_info}
     lost = [gap.lost for sample in found for gap in sample.gap if gap.reason == "disk_full"]
     assert sum(number or 0 for number in lost) >= 1

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from vmsonar_archive.bundle import mint
-from vmsonar_archive.bundle.mint import Mint, TryAgain
-from vmsonar_archive.errors import UsageError, VmsonarError
-from vmsonar_archive.identity import read_identity
+from vmsonar_archive.bundle.send import mint
+from vmsonar_archive.bundle.send.mint import Mint, TryAgain
+from vmsonar_archive.format.identity import read_identity
+from vmsonar_archive.system.errors import UsageError, VmsonarError
 
-from tests.bundle.proxy import proxying
-from tests.bundle.tls_server import Store, running
+from tests.archive.bundle.proxy import proxying
+from tests.archive.bundle.tls_server import Store, running
 from tests.lifecycle.minter import TOKEN, Minter, minting
 from tests.lifecycle.vm import Vm, bundles
 from vmsonar.lifecycle.target import parse_target
@@ -54,6 +54,8 @@ def test_each_increment_gets_a_fresh_url(vm, minter, store):
             "delivered": [f"https://localhost:{store.server_port}/…"],
             "waiting": [],
             "forwarded": None,
+            "forward_trouble": None,
+            "undeliverable": 0,
             "troubles": [],
             "damaged": False,
         },

@@ -2,82 +2,26 @@
 
 import json
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 from pathlib import Path
 
 import pytest
 import yaml
-from vmsonar_archive.reader import open_archive
-from vmsonar_archive.verify_path import verify_path
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from vmsonar_archive.read.reader import open_archive
+from vmsonar_archive.verify.path import verify_path
 
-from bench.model import Recorder
-from tests.real.serving import served
-from vmsonar.lifecycle.clouds import ADDRESS, Metadata, Notice
-from vmsonar.log import Log
-from vmsonar.notice import Watcher, seconds_left, tear_down_with
-from vmsonar.notice_file import NoticeWatch
+from tests.lifecycle.metadata_service import SOON
+from tests.making.load import Recorder
+from tests.real import hostile_http
+from vmsonar.daemon.log import Log
+from vmsonar.daemon.notice_file import NoticeWatch
+from vmsonar.lifecycle.notice import ADDRESS, Metadata, Notice, Watcher, seconds_left, tear_down_with
 
 SAMPLES_A_DAY = 8640
 PROCESSES = 40
-SOON = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=120)
-
-
-class Cloud(ThreadingHTTPServer):
-    """Answers as the three metadata services do, and refuses what they refuse."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.ends = False
-        self.tokens = 0
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Cloud
-
-    def do_PUT(self) -> None:
-        if self.path != "/latest/api/token" or "X-aws-ec2-metadata-token-ttl-seconds" not in self.headers:
-            return self._answer(400)
-        self.server.tokens += 1
-        return self._answer(200, f"token-{self.server.tokens}")
-
-    def do_GET(self) -> None:
-        ends = self.server.ends
-        if self.path == "/latest/meta-data/spot/instance-action":
-            if self.headers.get("X-aws-ec2-metadata-token") != f"token-{self.server.tokens}":
-                return self._answer(401)
-            said = {"action": "terminate", "time": f"{SOON:%Y-%m-%dT%H:%M:%SZ}"}
-            return self._answer(200, json.dumps(said)) if ends else self._answer(404)
-        if self.path == "/computeMetadata/v1/instance/preempted":
-            google = self.headers.get("Metadata-Flavor") == "Google"
-            return self._answer(200, "TRUE" if ends else "FALSE") if google else self._answer(403)
-        if self.path == "/metadata/scheduledevents?api-version=2020-07-01":
-            if self.headers.get("Metadata") != "true":
-                return self._answer(400)
-            reboot = {"EventId": "a", "EventType": "Reboot", "NotBefore": ""}
-            at = f"{SOON:%a, %d %b %Y %H:%M:%S GMT}"
-            preempt = {"EventId": "b", "EventType": "Preempt", "NotBefore": at}
-            return self._answer(200, json.dumps({"Events": [reboot, preempt] if ends else [reboot]}))
-        return self._answer(404)
-
-    def _answer(self, status: int, body: str = "") -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def cloud() -> Iterator[Cloud]:
-    with served(Cloud()) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +34,7 @@ def archive(tmp_path_factory) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["aws", "gcp", "azure"])
 def test_from_the_notice_to_the_bundle_in_its_place(name, cloud, archive, tmp_path):
     (tmp_path / "run/vmsonar").mkdir(parents=True)
@@ -151,6 +96,102 @@ def test_a_service_that_is_not_there_is_told_of_once(cloud, tmp_path):
     for _ in range(3):
         assert watcher.look() is None
     assert said.getvalue().count("cannot ask the metadata service") == 1
+
+
+@pytest.mark.parametrize("name", ["aws", "gcp", "azure"])
+@pytest.mark.parametrize("behave", hostile_http.WAITING)
+def test_a_service_that_keeps_us_waiting(name, behave, tmp_path):
+    said = StringIO()
+    with hostile_http.serving(behave) as port:
+        service = Metadata(("127.0.0.1", port), seconds=0.3)
+        begin = time.monotonic()
+        assert Watcher(name, _never, Log("info", said), tmp_path, service).look() is None
+        assert time.monotonic() - begin < 15, "the server would keep it for 30 s"
+    assert "no whole answer in time" in said.getvalue()
+
+
+def _never(seconds: float) -> int:
+    raise AssertionError("there was no notice")
+
+
+class Says(Metadata):
+    """Answers every question in the same way."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__()
+        self._answer = (status, body)
+        self._token = "token"
+
+    def get(self, path, headers, method="GET"):
+        return self._answer
+
+
+NESTED = b"[" * 100_000
+ODD = [
+    b"", b"\xff\xfe", b"<html>\x1b[31mlogin</html>", b"null", b"[]", b"3", NESTED, b'{"a":' * 50_000, b"{}" * 9,
+    b'{"action": null}', b'{"action": ["terminate"]}', b'{"Events": {"a": 1}}', b'{"Events": [null, 3, []]}',
+    b'{"Events": [{"EventType": ["Preempt"]}]}', b'{"Events": [{"EventType": {}}]}', b'{"Events": "Preempt"}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["aws", "gcp", "azure"])
+@pytest.mark.parametrize("body", ODD)
+def test_odd_answers_are_no_notice(name, body, tmp_path):
+    assert Watcher(name, _never, Log("error", StringIO()), tmp_path, Says(200, body)).look() is None
+
+
+def test_a_notice_with_odd_words_is_one_all_the_same(tmp_path):
+    strange = [
+        "\x1b]0;x\x07" * 99,
+        "\ud800",
+        "0001-01-01T00:00:00+23:59",
+        "9999-12-31T23:59:59-23:59",
+        "",
+        5,
+        None,
+        [],
+    ]
+    for word in strange:
+        aws = Says(200, json.dumps({"action": "terminate", "time": word}).encode())
+        event = {"EventType": "Preempt", "EventId": word, "NotBefore": word}
+        azure = Says(200, json.dumps({"Events": [event]}).encode())
+        for name, service in (("aws", aws), ("azure", azure)):
+            notice = Watcher(name, lambda _: 0, Log("info", StringIO()), tmp_path, service).look()
+            assert notice is not None
+            assert notice.detail.isprintable()
+            assert len(notice.detail) < 200
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["action", "time", "Events", "EventType", "EventId", "NotBefore"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    name=st.sampled_from(["aws", "gcp", "azure"]),
+    status=st.sampled_from([200, 200, 200, 401, 404, 500]),
+    body=st.binary(max_size=200) | json_values.map(lambda value: json.dumps(value).encode()),
+)
+def test_nothing_that_is_said_raises(name, status, body, tmp_path):
+    Watcher(name, lambda _: 0, Log("info", StringIO()), tmp_path, Says(status, body)).look()
+
+
+def test_a_process_that_cannot_be_started_is_tried_again(monkeypatch):
+    def fail(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("vmsonar.lifecycle.notice.subprocess.run", fail)
+    assert tear_down_with(None)(5) == 3
 
 
 def test_how_long_tearing_down_may_take():

@@ -11,7 +11,7 @@ import pytest
 
 from tests.lifecycle.vm import Vm, bundles
 from tests.parts import requires
-from vmsonar.lifecycle.shipped import shipped
+from vmsonar.lifecycle.install import shipped
 
 RECIPES = Path(__file__).resolve().parents[2] / "docs/recipes"
 SCRIPTS = Path(sys.executable).parent

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from vmsonar_archive.errors import UsageError
+from vmsonar_archive.system.errors import UsageError
 
 from tests.parts import requires
 from tests.real.certificates import make_authority
@@ -23,8 +23,8 @@ from tests.real.guest import Guest
 from tests.real.serving import served
 from tests.real.wait import wait_until
 from vmsonar import __version__
-from vmsonar.lifecycle.shipped import shipped
-from vmsonar.lifecycle.user_data import Site, single_file, user_data
+from vmsonar.lifecycle.cloud_init import Site, single_file, user_data
+from vmsonar.lifecycle.install import shipped
 
 pytestmark = requires("systemd_guest")
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -93,7 +93,8 @@ def test_nothing_but_the_file_is_needed(bare, single):
     assert inside(bare, "vmsonar", "--version").stdout.startswith("vmsonar ")
     assert inside(bare, "vmsonar", "sample").stdout.startswith('{"time":')
     assert (bare.root / "etc/systemd/system/multi-user.target.wants/vmsonar.service").is_symlink()
-    assert inside(bare, "python3", "/root/vmsonar.pyz", "--no-start").returncode == 0
+    again = inside(bare, "python3", "/root/vmsonar.pyz")
+    assert again.returncode == 0, again.stderr
     assert list(bare.root.glob("tmp/*")) == []
 
 
@@ -236,21 +237,28 @@ def index_of(*folders: Path) -> Iterator[str]:
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Index)
     with served(server):
-        yield f"PIP_INDEX_URL=http://127.0.0.1:{server.server_port}/simple"
+        yield f"http://127.0.0.1:{server.server_port}/simple"
 
 
-def test_from_a_package_index_and_upgraded_from_it(wheelhouse, tmp_path):
+def test_from_an_index_of_our_own_only_what_has_a_hash(wheelhouse, tmp_path):
     newer = with_version(wheelhouse, "9.9.9", tmp_path / "newer")
+    pinned = "/etc/vmsonar/requirements.txt"
     with Guest(tmp_path / "guest") as guest:
         guest.write(SETUP, shipped("setup.sh").read_bytes(), mode=0o755)
-        with index_of(wheelhouse) as index:
-            done = inside(guest, index, "VMSONAR_PACKAGE=vmsonar[sign]", SETUP, "--no-start")
+        guest.write("/etc/pip.conf", "[global]\nindex-url = http://127.0.0.1:1/\n")
+        with index_of(wheelhouse, newer) as index:
+            chosen = (f"VMSONAR_INDEX={index}", f"VMSONAR_REQUIREMENTS={pinned}", SETUP, "--no-start")
+            guest.write(pinned, f"vmsonar=={__version__}\n")
+            refused = inside(guest, *chosen)
+            assert refused.returncode != 0
+            assert "hash" in refused.stderr
+            assert not (guest.root / "opt/vmsonar/bin/vmsonar").exists()
+            guest.write(pinned, (wheelhouse / "requirements.txt").read_bytes())
+            done = inside(guest, *chosen)
             assert done.returncode == 0, done.stderr
             assert inside(guest, "vmsonar", "--version").stdout == f"vmsonar {__version__}\n"
-        with index_of(wheelhouse, newer) as index:
-            done = inside(guest, index, "/opt/vmsonar/bin/pip", "install", "--quiet", "--upgrade", "vmsonar")
-            assert done.returncode == 0, done.stderr
-        assert inside(guest, "vmsonar", "install", "--no-start").returncode == 0
+            guest.write(pinned, (newer / "requirements.txt").read_bytes())
+            assert inside(guest, *chosen).returncode == 0
         assert inside(guest, "vmsonar", "--version").stdout == "vmsonar 9.9.9\n"
 
 
@@ -278,16 +286,15 @@ def test_a_wrong_hash_does_not_hold_up_the_boot_and_a_right_one_installs(bare, s
 
 def test_the_generator_wants_a_hash():
     digest = "0" * 64
-    assert single_file("https://x/v.pyz", digest, None) == ("https://x/v.pyz", digest)
-    assert single_file(None, None, None) is None
-    for url, given, wheels, message in (
-        ("https://x/v.pyz", None, None, "needs --sha256"),
-        ("https://x/v.pyz", "abc", None, "needs --sha256"),
-        ("http://x/v.pyz", digest, None, "neither a full path nor https"),
-        ("https://x/v.pyz", digest, "/wheels", "exclude each other"),
-        (None, digest, None, "give both"),
+    assert single_file("https://x/v.pyz", digest) == ("https://x/v.pyz", digest)
+    assert single_file(None, None) is None
+    for url, given, message in (
+        ("https://x/v.pyz", None, "needs --sha256"),
+        ("https://x/v.pyz", "abc", "needs --sha256"),
+        ("http://x/v.pyz", digest, "neither a full path nor https"),
+        (None, digest, "give both"),
     ):
         with pytest.raises(UsageError, match=message):
-            single_file(url, given, wheels)
+            single_file(url, given)
     document = yaml.safe_load(user_data(Site(single=("/v.pyz", digest))))
     assert document["runcmd"] == [["env", "VMSONAR_SINGLE=/v.pyz", f"VMSONAR_SHA256={digest}", SETUP]]

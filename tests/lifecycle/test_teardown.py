@@ -9,22 +9,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from vmsonar_archive.bundle.expiry import expiry
-from vmsonar_archive.errors import UsageError, VmsonarError
-from vmsonar_archive.identity import read_identity
-from vmsonar_archive.verify_path import verify_path
+from vmsonar_archive.bundle.send.mint import expiry
+from vmsonar_archive.format.identity import read_identity
+from vmsonar_archive.system.errors import UsageError, VmsonarError
+from vmsonar_archive.verify.path import verify_path
 
-from bench.model import Recorder
 from tests.lifecycle.vm import bundles
+from tests.making.load import Recorder
 from tests.parts import requires
 from tests.real.s3 import S3Server
 from tests.real.wait import wait_until
-from vmsonar.config import Config
-from vmsonar.config_save import Save
-from vmsonar.lifecycle.apart import OutOfTime, within
+from vmsonar.config.schema import Config, Save
 from vmsonar.lifecycle.checks import examine_save
 from vmsonar.lifecycle.target import parse_target
-from vmsonar.lifecycle.teardown import Job, signing_key, teardown
+from vmsonar.lifecycle.teardown import SaveJob, signing_key, teardown
+from vmsonar.lifecycle.timed_call import OutOfTime, timed_call
 
 
 def test_a_folder_gets_each_sample_once(vm, tmp_path):
@@ -183,14 +182,14 @@ def test_work_that_hangs_is_ended_with_its_children(tmp_path):
     slow = f"import os, subprocess; subprocess.run(['sh', '-c', 'echo $$ > {tmp_path}/pid; exec sleep 60'])"
     begin = time.monotonic()
     with pytest.raises(OutOfTime):
-        within(1, [*python, slow], b"", int)
+        timed_call(1, [*python, slow], b"", int)
     assert time.monotonic() - begin < 10
     wait_until(lambda: not Path("/proc", (tmp_path / "pid").read_text().strip()).exists(), 5, "its end")
-    assert within(5, [*python, "print(input())"], b"7\n", int) == 7
+    assert timed_call(5, [*python, "print(input())"], b"7\n", int) == 7
     with pytest.raises(VmsonarError, match="without an answer"):
-        within(5, [*python, ""], b"", int)
+        timed_call(5, [*python, ""], b"", int)
     with pytest.raises(VmsonarError, match="no such thing") as caught:
-        within(5, ["echo", '{"failure": "no such thing", "exit_code": 2}'], b"", int)
+        timed_call(5, ["echo", '{"failure": "no such thing", "exit_code": 2}'], b"", int)
     assert caught.value.exit_code == 2
 
 
@@ -240,7 +239,7 @@ def test_increments_together_are_one_archive(tmp_path):
     save = Save(to=str(tmp_path / "out"), waiting=str(tmp_path / "waiting"), sign="none")
     for _ in range(3):
         recorder.record(200)
-        assert teardown(Job(tmp_path / "archive", save, 60)).exit_code == 0
+        assert teardown(SaveJob(tmp_path / "archive", save, 60)).exit_code == 0
     recorder.writer.close()
     parts = [str(path) for path in bundles(tmp_path / "out")]
     assert len(parts) == 3

@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from vmsonar_archive.reader import open_archive
+from vmsonar_archive.read.reader import open_archive
 
 from tests.lifecycle.vm import Vm, bundles
 from tests.parts import requires
 from tests.real.wait import wait_until
-from vmsonar.lifecycle.turn import Turn
+from vmsonar.lifecycle.teardown import TeardownLock
+
+pytestmark = pytest.mark.slow
 
 
 @contextmanager
@@ -110,7 +112,7 @@ def test_one_that_hangs_does_not_keep_the_other_from_saving(vm, tmp_path):
     """What a shutdown finds when an increment is stuck: it goes to the disk, and nobody says that all is well."""
     target = tmp_path / "results"
     target.mkdir()
-    with Turn(vm.archive, 0) as other:
+    with TeardownLock(vm.archive, 0) as other:
         assert other.ours
         begin = time.monotonic()
         code, said = vm.teardown("--limit", "5s", to=str(target))

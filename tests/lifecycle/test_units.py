@@ -4,14 +4,14 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from vmsonar_archive.verify_path import verify_path
+from vmsonar_archive.verify.path import verify_path
 
-from bench.model import Recorder
 from tests.lifecycle.conftest import WHEELS
+from tests.making.load import Recorder
 from tests.parts import requires
 from tests.real.guest import Guest
 from tests.real.wait import wait_until
-from vmsonar.lifecycle.user_data import Site, user_data
+from vmsonar.lifecycle.cloud_init import Site, user_data
 
 pytestmark = requires("systemd_guest")
 ARCHIVE = "/var/lib/vmsonar"

@@ -8,10 +8,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import yaml
-from vmsonar_archive.reader import open_archive
-from vmsonar_archive.verify_path import verify_path
+from vmsonar_archive.read.reader import open_archive
+from vmsonar_archive.verify.path import verify_path
 
-from tests.bundle.making import START, fill, make_archive, open_writer
+from tests.making.bundles import START, fill, make_archive, open_writer
 from tests.real.certificates import Authority
 
 

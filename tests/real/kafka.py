@@ -136,6 +136,11 @@ class KafkaBroker:
 
         kafka_admin.create_topic(self.client(), name, settings)
 
+    def alter_topic(self, name: str, **settings: str) -> None:
+        from tests.real import kafka_admin
+
+        kafka_admin.alter_topic(self.client(), name, settings)
+
     def _end(self, number: signal.Signals) -> None:
         if self._process is None:
             return

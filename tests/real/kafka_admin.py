@@ -8,6 +8,9 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     NewTopic,
     ResourcePatternType,
     ResourceType,
@@ -24,6 +27,14 @@ def create_topic(client: dict[str, str], name: str, settings: dict[str, str]) ->
     topic = NewTopic(name, num_partitions=1, replication_factor=1, config=settings)
     admin = AdminClient(client)
     admin.create_topics([topic])[name].result(SECONDS)
+
+
+def alter_topic(client: dict[str, str], name: str, settings: dict[str, str]) -> None:
+    operation = AlterConfigOpType.SET
+    entries = [ConfigEntry(key, value, incremental_operation=operation) for key, value in settings.items()]
+    admin = AdminClient(client)
+    change = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+    admin.incremental_alter_configs([change])[change].result(SECONDS)
 
 
 def set_scram_password(client: dict[str, str], user: str, password: str, mechanism: str) -> None:

@@ -1,14 +1,22 @@
-"""What a collector is: one file that reads one part of the machine and returns encoded rows."""
+"""What a collector is and is given; files read once per tick, rows encoded once, troubles said once."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import ClassVar
+from uuid import UUID
 
 import msgspec
-from vmsonar_archive.lines import encode_row
+from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.records import Capability, GapRow
+from vmsonar_archive.records.ids import SeriesIds
+
+from vmsonar.config.schema import Config
+from vmsonar.host.clock import Clock
+from vmsonar.host.files import KeptFile
+from vmsonar.host.roots import Host
 
 
 @dataclass(slots=True)
@@ -34,8 +42,49 @@ class Tick:
     fresh: bool
     #: Filled by the process collector, which runs first; empty when it is switched off.
     processes: Mapping[int, ProcessFacts] = field(default_factory=dict)
-    #: Live processes per container id, filled likewise.
+    #: Live processes by container id, filled by the process collector too.
     containers: Mapping[str, list[int]] = field(default_factory=dict)
+
+
+class SharedFile:
+    """A file that several collectors need at the same tick: read once for all of them."""
+
+    __slots__ = ("_content", "_file", "_tick")
+
+    def __init__(self, path: Path) -> None:
+        self._file = KeptFile(path)
+        self._tick = -1
+        self._content = b""
+
+    @property
+    def path(self) -> Path:
+        return self._file.path
+
+    def read(self, tick: Tick) -> bytes:
+        """The content at this tick."""
+        if tick.boottime != self._tick:
+            self._content = self._file.read()
+            self._tick = tick.boottime
+        return self._content
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class RowCache:
+    """Encoded rows by the line they were made from: an unchanged line is not parsed or encoded again."""
+
+    __slots__ = ("_encode", "_last")
+
+    def __init__(self, encode: Callable[[bytes], bytes]) -> None:
+        self._encode = encode
+        self._last: dict[bytes, bytes] = {}
+
+    def rows(self, lines: Iterable[bytes]) -> list[bytes]:
+        """The rows of this tick's lines, which replace those of the last tick."""
+        last, encode = self._last, self._encode
+        self._last = {line: last[line] if line in last else encode(line) for line in lines}
+        return list(self._last.values())
 
 
 class Rows:
@@ -68,8 +117,8 @@ class Collector(ABC):
     name: ClassVar[str]
     #: The kinds of rows it makes.
     kinds: ClassVar[tuple[str, ...]]
-    #: A collector that may block is run on a thread of its own and given up after so many seconds.
-    time_limit: ClassVar[float | None] = None
+    #: Seconds after which `collect` is given up; one that has a limit may block, and runs on a thread of its own.
+    time_limit: float | None = None
 
     @abstractmethod
     def collect(self, tick: Tick) -> Rows:
@@ -79,8 +128,16 @@ class Collector(ABC):
     def capabilities(self) -> list[Capability]:
         """What could be collected here, what cannot, and what would change that."""
 
-    def describe(self) -> Mapping[str, object]:
-        """Fields of the sysinfo record that this collector knows, such as `cards` or `engines`."""
+    def may_block(self) -> bool:
+        """Whether the next `collect` may block; where it cannot, its thread is left alone. Must itself be quick."""
+        return True
+
+    def overdue(self, waited: float) -> tuple[Rows, str]:
+        """Rows and the detail of the gap row for a `collect` that has not come back; called while it still runs."""
+        return Rows(), f"no answer after {waited:.1f} s"
+
+    def describe(self) -> Mapping[str, Sequence[object] | None]:
+        """Lists of the sysinfo record that this collector adds to, such as `cards`; None where it cannot tell yet."""
         return {}
 
     def has_news(self) -> bool:
@@ -88,7 +145,7 @@ class Collector(ABC):
         return False
 
     def settle(self, seconds: float) -> None:  # noqa: B027 - most collectors know at once
-        """Waits at most so long for what answers late: a single sample has no second chance."""
+        """Waits up to that many seconds for a late answer: a single sample has no second chance."""
 
     @property
     def companion_pid(self) -> int | None:
@@ -97,3 +154,89 @@ class Collector(ABC):
 
     def close(self) -> None:  # noqa: B027 - most collectors hold nothing
         """Gives back what it holds."""
+
+
+@dataclass(slots=True)
+class Setup:
+    """The machine, the configuration and the archive that a collector works for."""
+
+    host: Host
+    config: Config
+    clock: Clock
+    ids: SeriesIds
+    machine_id: str
+    #: The archive that is being written, or None when the sample goes to standard output.
+    archive: Path | None
+    #: /proc/stat, read once per tick for all collectors.
+    proc_stat: SharedFile
+
+
+def setup_for(
+    config: Config,
+    host: Host | None = None,
+    clock: Clock | None = None,
+    ids: SeriesIds | None = None,
+    machine_id: str = "",
+    archive: Path | None = None,
+) -> Setup:
+    """A setup with defaults for what is not given."""
+    host = host or config.host
+    return Setup(
+        host=host,
+        config=config,
+        clock=clock or Clock(),
+        ids=ids or SeriesIds(UUID(int=0)),
+        machine_id=machine_id,
+        archive=archive,
+        proc_stat=SharedFile(host.proc / "stat"),
+    )
+
+
+Trouble = tuple[str, str | None]
+
+
+class Troubles:
+    """Says each trouble of one collector once, and again in each new segment while it lasts.
+
+    With `by_reason` a trouble whose detail changes is still the same.
+    """
+
+    def __init__(self, collector: str, by_reason: bool = False) -> None:
+        self._collector = collector
+        self._by_reason = by_reason
+        self._since: dict[Trouble, datetime] = {}
+
+    def tell(self, troubles: Iterable[Trouble], tick: Tick, rows: Rows) -> None:
+        """Adds the gap rows that are due; a trouble that is not among these is over."""
+        before, self._since = self._since, {}
+        for trouble in troubles:
+            key = (trouble[0], None) if self._by_reason else trouble
+            if key in self._since:
+                continue
+            self._since[key] = before.get(key, tick.time)
+            if key not in before:
+                rows.add("gap", self._row(trouble, None))
+            elif tick.fresh:
+                rows.add("gap", self._row(trouble, before[key]))
+
+    def _row(self, trouble: Trouble, since: datetime | None) -> GapRow:
+        reason, detail = trouble
+        return GapRow(collector=self._collector, reason=reason, detail=detail, since=since)
+
+
+def readable(
+    collector: str, item: str, path: Path, remedy: str | None = None, denied: str | None = None
+) -> Capability:
+    """A capability that is there when a file can be read; `remedy` is for an absent one, `denied` for EACCES."""
+    try:
+        with path.open("rb") as file:
+            file.read(1)
+    except PermissionError:
+        return Capability(
+            collector=collector, item=item, available=False, reason=f"{path}: no permission", remedy=denied
+        )
+    except OSError as error:
+        return Capability(
+            collector=collector, item=item, available=False, reason=f"{path}: {error.strerror}", remedy=remedy
+        )
+    return Capability(collector=collector, item=item, available=True)

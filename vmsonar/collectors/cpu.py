@@ -1,12 +1,9 @@
 """Each logical CPU: the cpuN lines of /proc/stat (proc(5))."""
 
-from vmsonar_archive.lines import encode_row
+from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.records import Capability, CpuRow
 
-from vmsonar.collectors.base import Collector, Rows, Tick
-from vmsonar.collectors.files import RowCache
-from vmsonar.collectors.readable import readable
-from vmsonar.collectors.setup import Setup
+from vmsonar.collectors.base import Collector, RowCache, Rows, Setup, Tick, readable
 
 
 def cpu_lines(content: bytes) -> list[bytes]:
@@ -43,16 +40,11 @@ class CpuCollector(Collector):
 
     def __init__(self, setup: Setup) -> None:
         self._stat = setup.proc_stat
-        self._cache = RowCache()
+        self._cache = RowCache(lambda line: encode_row(parse_cpu(line)))
 
     def collect(self, tick: Tick) -> Rows:
         rows = Rows()
-        cache = self._cache
-        lines = cpu_lines(self._stat.read(tick))
-        rows.extend(
-            "cpu", [cache.get(line) or cache.put(line, encode_row(parse_cpu(line))) for line in lines]
-        )
-        cache.turn()
+        rows.extend("cpu", self._cache.rows(cpu_lines(self._stat.read(tick))))
         return rows
 
     def capabilities(self) -> list[Capability]:

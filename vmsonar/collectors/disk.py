@@ -2,13 +2,11 @@
 
 from pathlib import Path
 
-from vmsonar_archive.lines import encode_row
+from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.records import DISK_COUNTERS, Capability, DiskRow
 
-from vmsonar.collectors.base import Collector, Rows, Tick
-from vmsonar.collectors.files import KeptFile, RowCache
-from vmsonar.collectors.readable import readable
-from vmsonar.collectors.setup import Setup
+from vmsonar.collectors.base import Collector, RowCache, Rows, Setup, Tick, readable
+from vmsonar.host.files import KeptFile
 
 _PLACEHOLDERS = (b"loop", b"ram", b"zram", b"nbd")
 
@@ -37,23 +35,20 @@ class DiskCollector(Collector):
     def __init__(self, setup: Setup) -> None:
         self._file = KeptFile(setup.host.proc / "diskstats")
         self._block: Path = setup.host.sys / "block"
-        self._cache = RowCache()
+        self._cache = RowCache(self._encode)
         self._whole: dict[bytes, bool] = {}
 
     def collect(self, tick: Tick) -> Rows:
         rows = Rows()
-        encoded = [self._encoded(line) for line in self._file.read().split(b"\n") if line]
+        encoded = self._cache.rows(filter(None, self._file.read().split(b"\n")))
         rows.extend("disk", [row for row in encoded if row])
-        self._cache.turn()
         return rows
 
-    def _encoded(self, line: bytes) -> bytes:
-        known = self._cache.get(line)
-        if known is not None:
-            return known
+    def _encode(self, line: bytes) -> bytes:
+        """The row, or nothing for what is not recorded."""
         if not self._is_whole(line.split(None, 3)[2]) or is_unused_placeholder(line):
-            return self._cache.put(line, b"")
-        return self._cache.put(line, encode_row(parse_disk(line)))
+            return b""
+        return encode_row(parse_disk(line))
 
     def _is_whole(self, name: bytes) -> bool:
         if name not in self._whole:

@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-from vmsonar_archive.lines import encode_row
+from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.records import Capability, NetRow
 
-from vmsonar.collectors.base import Collector, Rows, Tick
-from vmsonar.collectors.files import KeptFile, RowCache
-from vmsonar.collectors.readable import readable
-from vmsonar.collectors.setup import Setup
-from vmsonar.host import Host
+from vmsonar.collectors.base import Collector, RowCache, Rows, Setup, Tick, readable
+from vmsonar.host.files import KeptFile
+from vmsonar.host.roots import Host
 
 _HEADER_LINES = 2
 
@@ -46,17 +44,12 @@ class NetCollector(Collector):
 
     def __init__(self, setup: Setup) -> None:
         self._file = KeptFile(device_file(setup.host))
-        self._cache = RowCache()
+        self._cache = RowCache(lambda line: encode_row(parse_interface(line)))
 
     def collect(self, tick: Tick) -> Rows:
         rows = Rows()
-        cache = self._cache
         lines = self._file.read().split(b"\n")[_HEADER_LINES:]
-        encoded = [
-            cache.get(line) or cache.put(line, encode_row(parse_interface(line))) for line in lines if line
-        ]
-        rows.extend("net", encoded)
-        cache.turn()
+        rows.extend("net", self._cache.rows(filter(None, lines)))
         return rows
 
     def capabilities(self) -> list[Capability]:

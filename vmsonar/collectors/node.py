@@ -4,10 +4,8 @@ import os
 
 from vmsonar_archive.records import Capability, EventRow, NodeRow
 
-from vmsonar.collectors.base import Collector, Rows, Tick
-from vmsonar.collectors.files import KeptFile
-from vmsonar.collectors.readable import readable
-from vmsonar.collectors.setup import Setup
+from vmsonar.collectors.base import Collector, Rows, Setup, Tick, readable
+from vmsonar.host.files import KeptFile
 
 #: The columns of a cpu line; older kernels have fewer.
 CPU_COLUMNS = (

@@ -2,13 +2,11 @@
 
 import errno
 
-from vmsonar_archive.lines import encode_row
+from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.records import Capability, PressureRow
 
-from vmsonar.collectors.base import Collector, Rows, Tick
-from vmsonar.collectors.files import KeptFile
-from vmsonar.collectors.readable import readable
-from vmsonar.collectors.setup import Setup
+from vmsonar.collectors.base import Collector, Rows, Setup, Tick, readable
+from vmsonar.host.files import KeptFile
 
 _RESOURCES = ("cpu", "memory", "io", "irq")
 _REMEDY = "boot with psi=1 on the kernel command line (Linux 4.20 or later)"

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from importlib import import_module
 
-from vmsonar.collectors.base import Collector
-from vmsonar.collectors.setup import Setup
+from vmsonar.collectors.base import Collector, Setup
+from vmsonar.config.schema import Config
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,27 +13,35 @@ class Entry:
 
     name: str
     module: str
+    #: For GPUs: it is wanted only where the configuration names one of these.
+    vendors: tuple[str, ...] = ()
+
+    def is_on(self, config: Config) -> bool:
+        """Whether the configuration wants it."""
+        if getattr(config.collectors, self.name, "auto") == "none":
+            return False
+        return not self.vendors or any(vendor in config.gpu.vendors for vendor in self.vendors)
 
 
 #: To add one: its file with a function `make(setup: Setup) -> Collector`, its line here, its test.
 #: `process` comes first: it fills in the tick what the others need to know about processes.
 COLLECTORS: tuple[Entry, ...] = (
-    Entry("process", "vmsonar.collectors.process"),
+    Entry("process", "vmsonar.collectors.process.collector"),
     Entry("node", "vmsonar.collectors.node"),
     Entry("cpu", "vmsonar.collectors.cpu"),
     Entry("disk", "vmsonar.collectors.disk"),
     Entry("net", "vmsonar.collectors.net"),
     Entry("pressure", "vmsonar.collectors.pressure"),
-    Entry("container", "vmsonar.collectors.container"),
-    Entry("gpu", "vmsonar.collectors.gpu"),
+    Entry("container", "vmsonar.collectors.container.collector"),
+    Entry("gpu", "vmsonar.collectors.gpu.nvidia.collector", ("nvidia",)),
+    Entry("gpu", "vmsonar.collectors.gpu.drm.collector", ("amd", "intel")),
     Entry("energy", "vmsonar.collectors.energy"),
 )
 
 
 def make_collectors(setup: Setup, entries: tuple[Entry, ...] = COLLECTORS) -> list[Collector]:
     """The collectors that are switched on; the modules of the others are not even imported."""
-    wanted = [entry for entry in entries if getattr(setup.config.collectors, entry.name, "auto") != "none"]
-    return [make(entry, setup) for entry in wanted]
+    return [make(entry, setup) for entry in entries if entry.is_on(setup.config)]
 
 
 def make(entry: Entry, setup: Setup) -> Collector:

@@ -1,23 +1,28 @@
 """`vmsonar bundle`: one file that can be carried away and trusted."""
 
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from vmsonar_archive.bundle.make import Bundled, Options, bundle_to_descriptor, bundle_to_file
+from vmsonar_archive.bundle.make import (
+    Bundled,
+    BundleOptions,
+    bundle_to_descriptor,
+    bundle_to_file,
+    bundle_to_url,
+    read_url,
+    to_url,
+)
 from vmsonar_archive.bundle.redact import parse_kinds
 from vmsonar_archive.bundle.select import parse_only
-from vmsonar_archive.bundle.send import bundle_to_url, read_url, to_url
-from vmsonar_archive.errors import Exit, UsageError, VmsonarError
-from vmsonar_archive.moments import moment_in_utc
+from vmsonar_archive.system.errors import Exit, UsageError, VmsonarError
+from vmsonar_archive.system.moments import moment_in_utc
 
 from vmsonar.commands.options import ArchiveOption, ConfigOption, SinceOption, UntilOption
-from vmsonar.commands.output import print_json, progress_bar, writing_to
-from vmsonar.config_file import archive_in_question
-from vmsonar.streams import is_nowhere
+from vmsonar.commands.output import print_findings, print_json, progress_bar, say, writing_to
+from vmsonar.config.file import archive_in_question
+from vmsonar.host.streams import is_nowhere
 
 _MAX_KEY = 1024 * 1024
 
@@ -77,7 +82,7 @@ def command(
         )
     if redact_key is not None and redact is None:
         raise UsageError("--redact-key is the key for --redact: say what to hide")
-    options = Options(
+    options = BundleOptions(
         sign=sign,
         since=moment_in_utc(since),
         until=moment_in_utc(until),
@@ -92,17 +97,20 @@ def command(
     return Exit.OK if bundled.ok else Exit.NO
 
 
-def _bundle(source: Path, output: str, options: Options, json: bool) -> Bundled:
+def _bundle(source: Path, output: str, options: BundleOptions, json: bool) -> Bundled:
     if output == "-":
         if json or sys.stdout.isatty():
             raise UsageError("-o - sends the bundle itself to standard output: redirect it, without --json")
         if is_nowhere(sys.stdout):
             raise VmsonarError("standard output is closed: redirect it, or name a file with -o")
-        return bundle_to_descriptor(source, sys.stdout.fileno(), _progress, options)
+        with progress_bar("bundling") as progress:
+            return bundle_to_descriptor(source, sys.stdout.fileno(), progress, options)
     if "://" in output or output.startswith(("https:", "http:", "s3:", "@")):
-        return bundle_to_url(source, to_url(read_url(output)), _progress, options)
-    with writing_to(output):
-        return bundle_to_file(source, Path(output), _progress, options)
+        target = to_url(read_url(output))
+        with progress_bar("bundling") as progress:
+            return bundle_to_url(source, target, progress, options)
+    with writing_to(output), progress_bar("bundling") as progress:
+        return bundle_to_file(source, Path(output), progress, options)
 
 
 def _read_key(path: Path) -> bytes:
@@ -113,16 +121,10 @@ def _read_key(path: Path) -> bytes:
         raise VmsonarError(f"cannot read the key {path}: {error.strerror}") from None
 
 
-def _progress(total: int) -> AbstractContextManager[Callable[[int], None]]:
-    return progress_bar("bundling", total)
-
-
 def _tell(bundled: Bundled, json: bool) -> None:
     if json:
         print_json(bundled)
         return
-    for finding in bundled.findings:
-        where = f"{finding.path}: " if finding.path else ""
-        print(f"{finding.severity.value}: {finding.code.value}: {where}{finding.detail}", file=sys.stderr)
+    print_findings(bundled.findings, to=sys.stderr)
     if bundled.output:
-        print(bundled.output)
+        say(bundled.output)

@@ -1,19 +1,21 @@
 """`vmsonar cloud-init`: prints checked user-data for a site."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
-from vmsonar_archive.errors import Exit
+from vmsonar_archive.system.errors import Exit
 
-from vmsonar.lifecycle.user_data import (
+from vmsonar.lifecycle.cloud_init import (
     Choices,
     Site,
     config_for,
     extras_for,
+    one_source,
+    own_index,
     single_file,
     user_data,
-    with_extras,
 )
 
 
@@ -32,7 +34,16 @@ def command(
     sha256: Annotated[
         str | None, typer.Option(help="Its SHA-256; anything else is not installed.", metavar="HEX")
     ] = None,
-    package: Annotated[str, typer.Option(help="What pip installs otherwise.", metavar="SPEC")] = "vmsonar",
+    index: Annotated[
+        str | None,
+        typer.Option(help="Package index of your own; public ones have no vmsonar.", metavar="URL"),
+    ] = None,
+    requirements: Annotated[
+        Path | None,
+        typer.Option(
+            help="What may come from it: NAME==VERSION --hash=sha256:HEX in each line.", metavar="FILE"
+        ),
+    ] = None,
     process_io: Annotated[bool, typer.Option("--process-io", help="Show the I/O of every process.")] = False,
     one_shot: Annotated[
         bool, typer.Option("--one-shot", help="A sample a minute instead of a daemon.")
@@ -66,8 +77,11 @@ def command(
 ) -> int:
     """Prints a part for cloud-init, to be used alone or merged with other parts.
 
-    Example: vmsonar cloud-init --interval 30s > user-data
+    One of --wheels, --single-file and --index says where vmsonar comes from.
+
+    Example: vmsonar cloud-init --wheels /opt/vmsonar-wheels --interval 30s > user-data
     """
+    one_source(wheels, single, index)
     choices = Choices(interval, upload_url, token_file, notice, cluster, kafka, docker, nvidia)
     chosen = {
         "--process-io": process_io,
@@ -76,11 +90,11 @@ def command(
         "--forward": kafka is not None,
     }
     options = tuple(name for name, wanted in chosen.items() if wanted)
-    extras = extras_for(choices, saves=chosen["--save"])
     site = Site(
-        package=with_extras(package, extras),
         wheels=wheels,
-        single=single_file(single, sha256, wheels),
+        single=single_file(single, sha256),
+        index=own_index(index, requirements),
+        extras=extras_for(choices, saves=chosen["--save"]),
         config=config_for(choices),
         options=options,
     )

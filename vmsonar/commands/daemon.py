@@ -5,9 +5,10 @@ import sys
 from typing import Annotated
 
 import typer
+from vmsonar_archive.system.children import python
 
 from vmsonar.commands.options import ArchiveOption, ConfigOption
-from vmsonar.daemon_options import arguments_of, parse
+from vmsonar.daemon.options import arguments_of, parse
 
 
 def command(
@@ -27,6 +28,5 @@ def command(
     given = {"--archive": archive, "--config": config, "--interval": interval, "--for": duration}
     options = parse([f"{name}={value}" for name, value in given.items() if value is not None])
     sys.stdout.flush()
-    # -P: what lies in the current folder is not ours to import
-    line = [sys.executable, "-P", "-m", "vmsonar.daemon", *arguments_of(options)]
-    os.execv(sys.executable, line)  # noqa: S606 - no shell is wanted
+    line = python("-m", "vmsonar.daemon", *arguments_of(options))
+    os.execv(line[0], line)  # noqa: S606 - no shell is wanted

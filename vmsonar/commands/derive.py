@@ -4,12 +4,13 @@ import os
 from typing import Annotated, Any
 
 import typer
-from vmsonar_archive.errors import Exit, UsageError
+from vmsonar_archive.system.errors import Exit, UsageError
+from vmsonar_archive.system.rights import write_as_owner
 
 from vmsonar.commands.options import ArchiveOption, ConfigOption
 from vmsonar.commands.output import print_json
-from vmsonar.config_file import archive_in_question
-from vmsonar.quantities import show_size
+from vmsonar.config.file import archive_in_question
+from vmsonar.config.quantities import show_size
 
 
 def command(
@@ -27,6 +28,7 @@ def command(
     root = archive_in_question(archive, config)
     if root.is_file():
         raise UsageError(f"{root} is not the folder of an archive: vmsonar export takes bundles")
+    write_as_owner(root)
     os.nice(19)
     # One thread: the machine has other work to do.
     arrow().set_cpu_count(1)

@@ -1,13 +1,13 @@
 """`vmsonar doctor`: what can be seen here, what not, and how to change that."""
 
-from vmsonar_archive.errors import Exit
 from vmsonar_archive.records import Capability
+from vmsonar_archive.system.errors import Exit
 
 from vmsonar.commands.options import ArchiveOption, ConfigOption, JsonOption
 from vmsonar.commands.output import print_json, print_table
-from vmsonar.config_file import load_config
-from vmsonar.doctor import can_record, examine
-from vmsonar.places import archive_to_write
+from vmsonar.config.file import load_config
+from vmsonar.health.doctor import can_record, examine
+from vmsonar.host.roots import archive_to_write
 
 
 def command(archive: ArchiveOption = None, config: ConfigOption = None, json: JsonOption = False) -> int:

@@ -1,18 +1,24 @@
 """`vmsonar export`: other tools' layouts."""
 
+import os
+import sys
 import tempfile
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from vmsonar_archive.errors import Exit, UsageError
-from vmsonar_archive.findings import Finding, Severity
+from vmsonar_archive.read.findings import Finding, Severity
+from vmsonar_archive.system.errors import Exit, UsageError, VmsonarError
+from vmsonar_archive.system.rights import callers, published, work_as_owner
+from vmsonar_archive.write.outputs import guard
 
-from vmsonar.commands.output import print_json, tell_findings, writing_to
+from vmsonar.commands.options import ForceOption
+from vmsonar.commands.output import print_findings, print_json, say, writing_to
 
 
-class Layout(StrEnum):
+class ExportLayout(StrEnum):
     """Whose layout is written."""
 
     sonar = "sonar"
@@ -27,7 +33,7 @@ def command(
             metavar="PATH…", help="Archives, bundles, folders of them, lakes.", show_default=False
         ),
     ],
-    to: Annotated[Layout, typer.Option("--to", help="The layout.", show_default=False)],
+    to: Annotated[ExportLayout, typer.Option("--to", help="The layout.", show_default=False)],
     output: Annotated[
         str,
         typer.Option("-o", "--output", help="A folder; for parquet also s3://bucket/prefix.", metavar="DIR"),
@@ -38,59 +44,82 @@ def command(
     tables: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Tables and views for csv, with commas between.")
     ] = None,
+    force: ForceOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
 ) -> int:
     """Writes a Parquet lake, CSV files, or the tree that Sonar's analysers read.
 
     Example: vmsonar export bundles/ --to parquet -o lake/
     """
-    with writing_to(output), tempfile.TemporaryDirectory(prefix="vmsonar-") as scratch:
-        if to is Layout.parquet:
-            told, findings = _parquet(paths, output, Path(scratch))
-        elif to is Layout.csv:
-            told, findings = _csv(paths, Path(output), tables)
+    is_local = not output.startswith("s3://")
+    if is_local:
+        guard(Path(output), paths)
+    work_as_owner(paths, output=True)
+    if is_local and to is ExportLayout.parquet:
+        _refuse_lake_out_of_reach(Path(output))
+    with (
+        writing_to(output),
+        published(Path(output)) if is_local else nullcontext(output) as place,
+        tempfile.TemporaryDirectory(prefix="vmsonar-") as scratch,
+    ):
+        if to is ExportLayout.parquet:
+            told, findings = _parquet(paths, str(place), Path(scratch))
+        elif to is ExportLayout.csv:
+            told, findings = _csv(paths, Path(place), tables, force)
         else:
-            told, findings = _sonar(paths, Path(output), cluster, Path(scratch))
+            told, findings = _sonar(paths, Path(place), cluster, Path(scratch), force)
     if json:
         print_json(told)
     else:
-        print(f"written to {output}: {', '.join(f'{name} {count}' for name, count in told.items())}")
-    tell_findings(findings)
+        say(f"written to {output}: {', '.join(f'{name} {count}' for name, count in told.items())}")
+    print_findings(findings, codes=False, to=sys.stderr)
     return Exit.NO if any(finding.severity is Severity.ERROR for finding in findings) else Exit.OK
+
+
+def _refuse_lake_out_of_reach(lake: Path) -> None:
+    """What a lake holds already is read with the archive owner's rights as well, or not at all."""
+    with callers():
+        is_filled = lake.is_dir() and any(lake.iterdir())
+    if is_filled and not os.access(lake, os.R_OK | os.W_OK | os.X_OK):
+        raise VmsonarError(
+            f"{lake} is a lake that the archive's owner may not write: make a bundle first, and export that"
+        )
 
 
 def _parquet(paths: list[str], output: str, scratch: Path) -> tuple[dict[str, Any], list[Finding]]:
     from vmsonar_inspect.export.lake import export_lake
-    from vmsonar_inspect.export.target import target_at
-    from vmsonar_inspect.origins import find_origins
+    from vmsonar_inspect.tables.stores import lake_at
+    from vmsonar_inspect.tables.where import find_origins
 
-    done = export_lake(find_origins(paths, scratch), target_at(output))
+    done = export_lake(find_origins(paths, scratch), lake_at(output))
     return {"days": done.units, "files": done.files, "bytes": done.bytes}, done.findings
 
 
-def _csv(paths: list[str], output: Path, names: str | None) -> tuple[dict[str, Any], list[Finding]]:
+def _csv(
+    paths: list[str], output: Path, names: str | None, force: bool
+) -> tuple[dict[str, Any], list[Finding]]:
     from vmsonar_archive.parquet.schema import TABLES
-    from vmsonar_inspect.export.csv_files import export_csv
-    from vmsonar_inspect.tables import open_tables
-    from vmsonar_inspect.views import VIEWS
+    from vmsonar_inspect.export.csv import export_csv
+    from vmsonar_inspect.tables.database import open_tables
+    from vmsonar_inspect.tables.views import VIEWS
 
     wanted = names.split(",") if names else list(TABLES)
     unknown = [name for name in wanted if name not in (*TABLES, *VIEWS)]
     if unknown:
         raise UsageError(f"no table or view {unknown[0]}: vmsonar sql --tables lists them")
     with open_tables(paths) as tables:
-        written: dict[str, Any] = dict(export_csv(tables, wanted, output))
+        written: dict[str, Any] = dict(export_csv(tables, wanted, output, force=force))
         return written, tables.findings
 
 
 def _sonar(
-    paths: list[str], output: Path, cluster: str, scratch: Path
+    paths: list[str], output: Path, cluster: str, scratch: Path, force: bool
 ) -> tuple[dict[str, Any], list[Finding]]:
     from vmsonar_inspect.export.sonar_tree import export_sonar
-    from vmsonar_inspect.origins import find_origins
+    from vmsonar_inspect.tables.where import find_origins
 
     origins = [origin for origin in find_origins(paths, scratch) if not origin.is_lake]
     if not origins:
         raise UsageError("Sonar's tree is made from archives and bundles: give one of these")
-    tree, findings = export_sonar(origins, output, cluster)
+    tree, findings = export_sonar(origins, output, cluster, force=force)
     return {"lines": tree.lines}, findings

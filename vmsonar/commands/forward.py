@@ -1,26 +1,28 @@
 """`vmsonar forward`: tails the archive into Kafka or an HTTP endpoint."""
 
+import signal
+from functools import partial
 from typing import Annotated
 
 import msgspec
 import typer
 from vmsonar_archive.bundle.redact import parse_kinds
-from vmsonar_archive.errors import AnswerIsNo, Exit, UsageError
-from vmsonar_archive.moments import moment_in_utc
 from vmsonar_archive.records import KINDS
+from vmsonar_archive.system.errors import AnswerIsNo, Exit, UsageError
+from vmsonar_archive.system.moments import moment_in_utc, span_words
+from vmsonar_archive.system.rights import make_for_owner, work_as_owner
 
-from vmsonar.commands.options import ArchiveOption, ConfigOption, JsonOption
-from vmsonar.commands.output import print_json
-from vmsonar.config_file import load_config
-from vmsonar.config_forward import Forward
-from vmsonar.forward.build import Plan
-from vmsonar.forward.run import Forwarder, Way, is_all_sent
-from vmsonar.forward.sender import Refused
-from vmsonar.forward.status import ForwardStatus
-from vmsonar.log import Log
-from vmsonar.places import archive_to_read, forward_state
-from vmsonar.quantities import parse_duration
-from vmsonar.signals import Signals
+from vmsonar.commands.options import ArchiveOption, ConfigOption, JsonOption, seconds_of
+from vmsonar.commands.output import print_json, say
+from vmsonar.config.file import load_config
+from vmsonar.config.schema import Forward
+from vmsonar.daemon.log import Log
+from vmsonar.daemon.signals import Signals, leave_soon
+from vmsonar.forward.messages import Refused
+from vmsonar.forward.plan import ForwardPlan
+from vmsonar.forward.run import Forwarder, RunOptions
+from vmsonar.forward.status import ForwardStatus, is_all_sent
+from vmsonar.host.roots import archive_to_read, forward_state
 
 
 def command(
@@ -58,24 +60,31 @@ def command(
     """
     settings = load_config(config)
     forward = _with_options(settings.forward, select, redact)
-    way = Way(once, _duration(timeout) if once else None, moment_in_utc(since))
-    plan = Plan(forward)
-    signals = Signals()
+    options = RunOptions(
+        once, seconds_of(timeout, "--timeout") or None if once else None, moment_in_utc(since)
+    )
+    plan = ForwardPlan(forward)
+    root, state = archive_to_read(archive, settings.archive), forward_state(forward.state)
+    make_for_owner(state, root)
+    work_as_owner([root], output=True)
+    signals = Signals(hurry=partial(leave_soon, signal.SIGINT))
     signals.install()
+    forwarder = Forwarder(root, state, plan, options, Log(settings.log), signals)
     try:
-        forwarder = Forwarder(
-            archive_to_read(archive, settings.archive),
-            forward_state(forward.state),
-            plan,
-            way,
-            Log(settings.log),
-            signals,
-        )
         status = forwarder.run()
     except Refused as error:
+        if json and forwarder.status is not None:
+            print_json(forwarder.status)
         raise AnswerIsNo(str(error)) if once else error from None
     finally:
         signals.uninstall()
+    if signals.interrupted:
+        return 128 + signal.SIGINT
+    if options.since is not None and once and is_all_sent(status) and not forwarder.sent_now:
+        if json:
+            print_json(status)
+        until = f": the last is of {status.sent_until}" if status.sent_until else ""
+        raise AnswerIsNo(f"no records {span_words(options.since, None)}{until}")
     return _answer(status, once, json)
 
 
@@ -90,13 +99,6 @@ def _with_options(forward: Forward, select: list[str] | None, redact: str | None
     return msgspec.structs.replace(forward, select=chosen, redact=hidden)
 
 
-def _duration(text: str) -> float | None:
-    try:
-        return float(parse_duration(text)) or None
-    except ValueError as error:
-        raise UsageError(f"--timeout: {error}") from None
-
-
 def _answer(status: ForwardStatus, once: bool, json: bool) -> int:
     if json:
         print_json(status)
@@ -104,7 +106,11 @@ def _answer(status: ForwardStatus, once: bool, json: bool) -> int:
         return Exit.OK
     left = status.lag_records
     if not json and is_all_sent(status):
-        print(f"all is sent: {status.counts.sent} records to {status.destination}")
+        counts = status.counts
+        passed = f"; {counts.undeliverable} undeliverable messages are in undeliverable.jsonl"
+        unread = f"; {counts.unreadable} records cannot be read"
+        told = (passed if counts.undeliverable else "") + (unread if counts.unreadable else "")
+        say(f"all is sent: {counts.sent} records to {status.destination}{told}")
     if is_all_sent(status):
         return Exit.OK
     if json:

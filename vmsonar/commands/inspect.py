@@ -1,35 +1,43 @@
 """`vmsonar inspect`: what happened on this VM, and what size should it have been."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from vmsonar_archive.errors import UsageError
-from vmsonar_archive.moments import parse_moment, zone_of
+from vmsonar_archive.read.findings import Severity
+from vmsonar_archive.system.errors import AnswerIsNo, Exit, UsageError
+from vmsonar_archive.system.moments import parse_moment, zone_of
+from vmsonar_archive.system.rights import published, work_as_owner
+from vmsonar_archive.write.outputs import PAGE, guard
+from vmsonar_inspect.show.order import SORTS, VIEWS
 
-from vmsonar.commands.inspect_follow import follow as follow_view
-from vmsonar.commands.options import SinceOption, UntilOption
-from vmsonar.commands.output import console, print_json, tell_findings, writing_to
-from vmsonar.config_file import archive_in_question
-from vmsonar.quantities import parse_duration, show_size
-from vmsonar.streams import for_programs
+from vmsonar.commands.live_view import follow
+from vmsonar.commands.options import ForceOption, SinceOption, UntilOption
+from vmsonar.commands.output import console, print_findings, print_json, say, writing_to
+from vmsonar.config.file import archive_in_question
+from vmsonar.config.quantities import parse_duration, show_size
+from vmsonar.host.streams import for_programs
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from vmsonar_inspect.answers import Document
-    from vmsonar_inspect.inspection import Inspection, Settings
+    from vmsonar_inspect.inspection import Inspection, InspectionSettings
+    from vmsonar_inspect.show.answers import Document
 
-#: What --follow shows unless --from says otherwise, and how finely a job's story is told to programs.
+#: The time that --follow shows unless --from says otherwise.
 _LATELY = "15min"
-STORY_STEPS = 240
+#: Steps of a job's timeline in JSON and CSV.
+_STORY_STEPS = 240
+_VIEWS = ", ".join(VIEWS)
+_SORTS = ", ".join(SORTS)
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What is to be shown."""
+class Question:
+    """What the user asks for."""
 
     view: str
     job: str | None
@@ -48,17 +56,13 @@ class Wish:
         return self.view == "summary" and self.job is None
 
 
-_VIEWS = "summary, jobs, containers, gpus, users, programs, timeline, advice, gaps"
-_SORTS = "cpu, memory, gpu, runtime, start, read, write, energy, name"
-
-
 def _complete_view(incomplete: str) -> list[str]:
-    """Views that begin so; an empty word is left to the shell, which knows the paths."""
-    return [name for name in _VIEWS.split(", ") if incomplete and name.startswith(incomplete)]
+    """Completes a view; an empty word is left to the shell, which knows the paths."""
+    return [name for name in VIEWS if incomplete and name.startswith(incomplete)]
 
 
 def _complete_sort(incomplete: str) -> list[str]:
-    return [name for name in _SORTS.split(", ") if name.startswith(incomplete)]
+    return [name for name in SORTS if name.startswith(incomplete)]
 
 
 def command(
@@ -105,6 +109,7 @@ def command(
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", readable=False, help="Write one self-contained page.")
     ] = None,
+    force: ForceOption = False,
     follow: Annotated[
         bool,
         typer.Option(
@@ -114,7 +119,7 @@ def command(
     every: Annotated[str, typer.Option(metavar="DURATION", help="How often --follow looks.")] = "5s",
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Answer in CSV.")] = False,
-) -> None:
+) -> int:
     """Explains archives and bundles: who used the machine, what went wrong, what size would have done.
 
     Example: vmsonar inspect /var/lib/vmsonar jobs --from today --sort memory
@@ -127,57 +132,67 @@ def command(
 
     Example: vmsonar inspect --follow
     """
-    from vmsonar_inspect.engine import need_engine
+    from vmsonar_inspect.tables.duckdb import need_engine
 
     need_engine("vmsonar inspect")
-    from vmsonar_inspect.energy import load_factor
-    from vmsonar_inspect.frames import Frame
-    from vmsonar_inspect.inspection import Settings
-    from vmsonar_inspect.opening import opened
-    from vmsonar_inspect.programs import compile_pattern, load_programs
-    from vmsonar_inspect.rules import load_rules
-    from vmsonar_inspect.waiting import waiting
+    from vmsonar_inspect.advice.rules import load_rules
+    from vmsonar_inspect.facts.energy import load_factor
+    from vmsonar_inspect.facts.programs import compile_pattern, load_programs
+    from vmsonar_inspect.inspection import InspectionSettings, opened
+    from vmsonar_inspect.show.answers import why_nothing
+    from vmsonar_inspect.tables.progress import waiting
+    from vmsonar_inspect.tables.where import TimeFrame
 
     if as_json and as_csv:
         raise UsageError("--json and --csv exclude each other: give one of them")
     if follow and (as_json or as_csv or html):
         raise UsageError("--follow shows tables: leave out --json, --csv and --html")
-    _check_sort(sort)
-    folders, view = divided(paths or [])
+    if sort is not None and sort not in SORTS:
+        raise UsageError(f"cannot sort by {sort!r}: give one of {_SORTS}")
+    folders, view = paths_and_view(paths or [])
+    place = guard(html, [*folders, factors, rules, programs], PAGE, force=force) if html else None
     zone = zone_of(tz)
 
-    def settings() -> Settings:
+    book, program_map, factor = load_rules(rules), load_programs(programs), load_factor(country, factors)
+
+    def settings() -> InspectionSettings:
         begin = since if since is not None or not follow else _LATELY
         moments = [None if text is None else parse_moment(text, zone, _now) for text in (begin, until)]
-        return Settings(
-            frame=Frame(*moments),
+        return InspectionSettings(
+            frame=TimeFrame(*moments),
             user=user,
             command=None if pattern is None else compile_pattern(pattern, "--command"),
             min_runtime=None if min_runtime is None else _duration(min_runtime, "--min-runtime"),
-            rules=load_rules(rules),
-            programs=load_programs(programs),
-            factor=load_factor(country, factors),
+            rules=book,
+            programs=program_map,
+            factor=factor,
         )
 
-    wish = Wish(view, job, zone, sort, top)
+    question = Question(view, job, zone, sort, top)
+    work_as_owner(folders, output=html is not None)
     if follow:
-        _follow(folders, settings, wish, _duration(every, "--every"))
-        return
-    deep = wish.is_deep if html is None else None
-    with opened(folders, settings(), deep, first=wish.is_first and html is None) as inspection:
-        if html is not None:
-            _write_page(inspection, html, zone)
-        else:
-            with waiting("adding up"):
-                answer = _answer(inspection, wish, as_json, as_csv)
-            answer()
-        tell_findings(inspection.findings)
+        _follow(folders, settings, question, _duration(every, "--every"))
+        return Exit.OK
+    deep = question.is_deep if html is None else None
+    with opened(folders, settings(), deep, first=question.is_first and html is None) as inspection:
+        nothing = why_nothing(inspection, "summary" if html else view, folders) if job is None else None
+        # Programs get an empty document or the header; people only the reason.
+        if nothing is None or as_json or as_csv:
+            if html is not None and place is not None:
+                _write_page(inspection, place, html, zone)
+            else:
+                with waiting("adding up"):
+                    answer = _answer(inspection, question, as_json, as_csv, nothing)
+                answer()
+        print_findings(inspection.findings, codes=False, to=sys.stderr)
+        if nothing is not None:
+            raise AnswerIsNo(nothing)
+        is_damaged = any(finding.severity is Severity.ERROR for finding in inspection.findings)
+        return Exit.NO if is_damaged else Exit.OK
 
 
-def divided(arguments: list[str]) -> tuple[list[Path | str], str]:
-    """The paths and the view: a view's name that is no path is the view, wherever it stands."""
-    from vmsonar_inspect.answers import VIEWS
-
+def paths_and_view(arguments: list[str]) -> tuple[list[Path | str], str]:
+    """Tells the view from the paths: a view's name that is no path is the view, wherever it stands."""
     views = [name for name in arguments if name in VIEWS and not Path(name).exists()]
     if len(views) > 1:
         raise UsageError(f"one view at a time: give one of {' and '.join(views)}")
@@ -199,69 +214,72 @@ def _duration(text: str, option: str) -> float:
         raise UsageError(f"{option}: {error}") from None
 
 
-def _check_sort(sort: str | None) -> None:
-    from vmsonar_inspect.answers import SORTS
-
-    if sort is not None and sort not in SORTS:
-        raise UsageError(f"cannot sort by {sort!r}: give one of {', '.join(SORTS)}")
-
-
-def _answer(inspection: "Inspection", wish: Wish, as_json: bool, as_csv: bool) -> "Callable[[], object]":
-    """Finds the answer; what is returned only prints it."""
+def _answer(
+    inspection: "Inspection", question: Question, as_json: bool, as_csv: bool, nothing: str | None
+) -> "Callable[[], object]":
+    """Computes the answer and returns what prints it."""
     if as_json:
-        document = _document(inspection, wish)
+        document = _document(inspection, question, nothing)
         return lambda: print_json(document)
     if as_csv:
-        table = _csv(inspection, wish)
-        return lambda: for_programs().write(table)
-    view = _presented(inspection, wish)
+        from vmsonar_inspect.show.answers import to_csv
+
+        rows, kind = _csv_rows(inspection, question)
+        return lambda: to_csv(for_programs(), rows, kind)
+    view = _rendered(inspection, question)
     return lambda: console().print(view)
 
 
-def _document(inspection: "Inspection", wish: Wish) -> "Document":
-    from vmsonar_inspect.answers import document, json_rows
-    from vmsonar_inspect.stories import find_jobs, tell
+def _document(inspection: "Inspection", question: Question, nothing: str | None) -> "Document":
+    from vmsonar_inspect.show.answers import document, json_rows
 
-    if wish.job is not None:
-        found = [tell(inspection, key, STORY_STEPS) for key, _ in find_jobs(inspection, wish.job)]
-        return document(inspection, "job", found)
-    name, rows = json_rows(inspection, wish.view, wish.zone, wish.sort, wish.top)
-    return document(inspection, name, rows)
-
-
-def _csv(inspection: "Inspection", wish: Wish) -> str:
-    from vmsonar_inspect.answers import ROW_TYPES, csv_rows, to_csv
-    from vmsonar_inspect.stories import StoryMoment, find_jobs, tell
-
-    if wish.job is not None:
-        key, _ = find_jobs(inspection, wish.job)[0]
-        return to_csv(tell(inspection, key, STORY_STEPS).timeline, StoryMoment)
-    return to_csv(csv_rows(inspection, wish.view, wish.zone, wish.sort, wish.top), ROW_TYPES[wish.view])
+    if question.job is not None:
+        stories = [inspection.story(key, _STORY_STEPS) for key in inspection.find_jobs(question.job)]
+        return document(inspection, "job", stories)
+    name, rows = json_rows(inspection, question.view, question.zone, question.sort, question.top)
+    return document(inspection, name, rows, nothing)
 
 
-def _presented(inspection: "Inspection", wish: Wish) -> "RenderableType":
-    from vmsonar_inspect.render.present import present, present_job
+def _csv_rows(inspection: "Inspection", question: Question) -> tuple[Sequence[Any], type]:
+    from vmsonar_inspect.facts.stories import StoryMoment
+    from vmsonar_inspect.show.answers import ROW_TYPES, csv_rows
 
-    if wish.job is not None:
-        return present_job(inspection, wish.job, wish.zone)
-    return present(inspection, wish.view, wish.zone, wish.sort, wish.top)
+    if question.job is not None:
+        latest = inspection.find_jobs(question.job)[0]
+        return inspection.story(latest, _STORY_STEPS).timeline, StoryMoment
+    rows = csv_rows(inspection, question.view, question.zone, question.sort, question.top)
+    return rows, ROW_TYPES[question.view]
 
 
-def _follow(folders: list[Path | str], settings: "Callable[[], Settings]", wish: Wish, every: float) -> None:
-    from vmsonar_inspect.opening import opened
+def _rendered(inspection: "Inspection", question: Question) -> "RenderableType":
+    from vmsonar_inspect.show.terminal.views import render_job, render_view
+
+    if question.job is not None:
+        return render_job(inspection, question.job, question.zone)
+    return render_view(inspection, question.view, question.zone, question.sort, question.top)
+
+
+def _follow(
+    folders: list[Path | str], settings: "Callable[[], InspectionSettings]", question: Question, every: float
+) -> None:
+    from vmsonar_inspect.inspection import opened
+    from vmsonar_inspect.show.answers import why_nothing
 
     def look(quiet: bool) -> "RenderableType":
-        with opened(folders, settings(), wish.is_deep, quiet, wish.is_first) as inspection:
-            return _presented(inspection, wish)
+        with opened(folders, settings(), question.is_deep, quiet, question.is_first) as inspection:
+            nothing = why_nothing(inspection, question.view, folders) if question.job is None else None
+            if nothing is not None:
+                raise AnswerIsNo(nothing)
+            return _rendered(inspection, question)
 
-    settings()  # a wrong option is told before anything is shown
-    follow_view(look, every)
+    settings()  # refuses a wrong option before anything is shown
+    follow(look, every)
 
 
-def _write_page(inspection: "Inspection", path: Path, zone: tzinfo) -> None:
-    from vmsonar_inspect.page.build import write_page
-    from vmsonar_inspect.waiting import waiting
+def _write_page(inspection: "Inspection", place: Path, path: Path, zone: tzinfo) -> None:
+    from vmsonar_inspect.show.page.build import write_page
+    from vmsonar_inspect.tables.progress import waiting
 
-    with writing_to(path), waiting(f"writing {path}"):
-        size = write_page(inspection, path, zone)
-    print(f"wrote {path} ({show_size(size)})")
+    with writing_to(path), waiting(f"writing {path}"), published(place) as reached:
+        size = write_page(inspection, reached, zone)
+    say(f"wrote {path} ({show_size(size)})")

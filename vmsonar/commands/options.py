@@ -1,30 +1,24 @@
-"""Options that several commands have, said once."""
+"""Options that several commands share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from vmsonar_archive.system.errors import UsageError
+
+from vmsonar.config.quantities import parse_duration
+
+
+def _path_option(name: str, metavar: str, text: str) -> Any:
+    # readable=False, here and elsewhere: we tell ourselves that a file may not be read, with exit code 3
+    return typer.Option(name, metavar=metavar, help=text, show_default=False, readable=False)
+
 
 ArchiveOption = Annotated[
-    Path | None,
-    # readable=False, here and elsewhere: that a file may not be read is for us to tell, with exit code 3
-    typer.Option(
-        "--archive",
-        metavar="DIR",
-        help="The archive. [env: VMSONAR_ARCHIVE]",
-        show_default=False,
-        readable=False,
-    ),
+    Path | None, _path_option("--archive", "DIR", "The archive. [env: VMSONAR_ARCHIVE]")
 ]
 ConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        help="The configuration. [env: VMSONAR_CONFIG]",
-        show_default=False,
-        readable=False,
-    ),
+    Path | None, _path_option("--config", "FILE", "The configuration. [env: VMSONAR_CONFIG]")
 ]
 SinceOption = Annotated[
     str | None,
@@ -35,4 +29,15 @@ SinceOption = Annotated[
 UntilOption = Annotated[
     str | None, typer.Option("--to", "--until", metavar="TIME", help="Up to then, exclusive.")
 ]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Replace an existing file although vmsonar did not write it.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+
+
+def seconds_of(text: str, option: str) -> float:
+    """The seconds in a duration; an error names the option."""
+    try:
+        return float(parse_duration(text))
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None

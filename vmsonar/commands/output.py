@@ -1,18 +1,21 @@
-"""How every command answers: JSON for programs, a table for people."""
+"""Output of the commands: JSON for programs, tables for people."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
-from vmsonar_archive.errors import VmsonarError
-from vmsonar_archive.findings import Finding
+from vmsonar_archive.read.findings import Finding
+from vmsonar_archive.system.errors import VmsonarError
+from vmsonar_archive.system.progress import Progress
+from vmsonar_archive.system.text import printable
 
-from vmsonar.streams import for_programs
+from vmsonar.host.streams import for_programs
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.segment import Segment
 
 #: More than this nobody reads on a screen.
 _MOST_FINDINGS = 100
@@ -27,16 +30,37 @@ def print_json(answer: Any) -> None:
 
 def console() -> "Console":
     """A console that obeys NO_COLOR, the terminal's width, and pipes."""
-    from rich.console import Console
+    return _safe_console(width=None if sys.stdout.isatty() else _UNSEEN_WIDTH, highlight=False)
 
-    return Console(width=None if sys.stdout.isatty() else _UNSEEN_WIDTH, highlight=False)
+
+def _safe_console(**settings: Any) -> "Console":
+    """A console that prints control characters in foreign text as plain text."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class Safe(Console):
+        def render(self, *given: Any, **named: Any) -> "Iterable[Segment]":
+            for segment in super().render(*given, **named):
+                text = segment.text
+                if segment.control or text.isprintable() or text == "\n":
+                    yield segment
+                else:
+                    yield Segment("\n".join(map(printable, text.split("\n"))), segment.style)
+
+    return Safe(**settings)
+
+
+def say(text: str, to: TextIO | None = None) -> None:
+    """One line for people, on standard output unless told otherwise; names in it may be anybody's."""
+    print(printable(text), file=to)
 
 
 def print_table(
     titles: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, header: bool = True
 ) -> None:
     """A plain table: no boxes, so that it can be read by eye and by awk."""
-    rows = [tuple(row) for row in rows]
+    titles = [printable(name) for name in titles]
+    rows = [tuple(map(printable, row)) for row in rows]
     if not sys.stdout.isatty() and title is None:
         lines = plain_table([tuple(titles), *rows] if header else rows)
         if lines is not None:
@@ -80,54 +104,34 @@ def writing_to(place: object) -> Iterator[None]:
 
 
 @contextmanager
-def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar over bytes with rate and time left, on a terminal; the call in between moves it on."""
+def progress_bar(title: str, total: int | None = None) -> Iterator[Progress]:
+    """A bar over bytes with rate and time left, on a terminal."""
     if not sys.stderr.isatty():
-        yield lambda _bytes: None
+        yield Progress(title)
         return
-    from rich.console import Console
+    # Here, because it is not needed where nobody looks.
+    from vmsonar_inspect.tables.progress import waiting
 
-    with _bar(title, total, Console(stderr=True)) as advance:
-        yield advance
-
-
-@contextmanager
-def _bar(title: str, total: int, console: "Console") -> Iterator[Callable[[int], None]]:
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda done: progress.advance(task, done)
+    with waiting(title, in_bytes=True) as progress:
+        if total is not None:
+            progress.expect(total)
+        yield progress
 
 
-def print_findings(findings: Sequence[Finding], where: str, lost: bool = False) -> None:
-    """One line per finding, the worst first; of very many only the first ones."""
+def print_findings(
+    findings: Sequence[Finding],
+    where: str = "",
+    *,
+    lost: bool = False,
+    codes: bool = True,
+    to: TextIO | None = None,
+) -> None:
+    """Prints a line per finding, the worst first; of very many only the first ones."""
     for finding in findings[:_MOST_FINDINGS]:
-        place = f"{where}/{finding.path}" if finding.path else where
-        print(
-            f"{'lost' if lost else finding.severity.value}: {finding.code.value}: {place}: {finding.detail}"
-        )
+        severity = "lost" if lost else finding.severity.value
+        place = "/".join(filter(None, (where, finding.path)))
+        words = (severity, finding.code.value if codes else "", place, finding.detail)
+        say(": ".join(filter(None, words)), to)
     if len(findings) > _MOST_FINDINGS:
-        print(f"and {len(findings) - _MOST_FINDINGS} more in {where}: --json lists them all")
-
-
-def tell_findings(findings: Sequence[Finding]) -> None:
-    """What was found, a line each on standard error, beside an answer on standard output."""
-    for finding in findings[:_MOST_FINDINGS]:
-        print(f"{finding.severity}: {finding.path}: {finding.detail}", file=sys.stderr)
-    if len(findings) > _MOST_FINDINGS:
-        print(f"and {len(findings) - _MOST_FINDINGS} more", file=sys.stderr)
+        inside = f" in {where}: --json lists them all" if where else ""
+        say(f"and {len(findings) - _MOST_FINDINGS} more{inside}", to)

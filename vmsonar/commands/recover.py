@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from vmsonar_archive.errors import Exit
-from vmsonar_archive.opening import open_source
-from vmsonar_archive.recover import recover
+from vmsonar_archive.read.source import open_source
+from vmsonar_archive.system.errors import Exit
+from vmsonar_archive.system.rights import published, work_as_owner
+from vmsonar_archive.verify.recover import recover, refuse_filled
+from vmsonar_archive.write.outputs import guard
 
-from vmsonar.commands.output import print_findings, print_json
+from vmsonar.commands.output import print_findings, print_json, say
 
 
 def command(
@@ -34,17 +36,23 @@ def command(
 
     Example: vmsonar recover /var/lib/vmsonar -o /tmp/saved
     """
-    source = open_source(path)
-    try:
-        result = recover(source, output)
-    finally:
-        source.close()
+    guard(output, [path])
+    refuse_filled(output)
+    work_as_owner([path], output=True)
+    with published(output) as place:
+        source = open_source(path)
+        try:
+            result = recover(source, place)
+        finally:
+            source.close()
+    result.target = str(output)
+    code = Exit.OK if result.records else Exit.NO
     if json:
         print_json(result)
-        return Exit.OK
+        return code
     print_findings(result.findings, str(path), lost=True)
-    print(f"{_many(result.records, 'record')} in {_many(result.files, 'file')} saved to {result.target}")
-    return Exit.OK
+    say(f"{_many(result.records, 'record')} in {_many(result.files, 'file')} saved to {result.target}")
+    return code
 
 
 def _many(number: int, what: str) -> str:

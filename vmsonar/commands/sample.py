@@ -1,16 +1,16 @@
 """`vmsonar sample`: one sample, to look at or for cron."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from vmsonar_archive.errors import VmsonarError
+from vmsonar_archive.system.errors import VmsonarError
 
 from vmsonar.commands.options import ConfigOption, JsonOption
 from vmsonar.commands.output import print_json
-from vmsonar.config_file import load_config
-from vmsonar.once import append_one, one_line
+from vmsonar.config.file import load_config
+from vmsonar.daemon.once import append_one, one_line
+from vmsonar.host.streams import for_programs
 
 _TO_ARCHIVE = typer.Option("--archive", metavar="DIR", help="Append to this archive instead.", readable=False)
 
@@ -24,7 +24,7 @@ def command(
     """
     settings = load_config(config)
     if archive is None:
-        sys.stdout.buffer.write(one_line(settings))
+        for_programs().write(one_line(settings).decode())
         return
     appended = append_one(settings, archive)
     if appended.samples_lost:

@@ -1,24 +1,28 @@
 """`vmsonar sql`: DuckDB over every kind as a table."""
 
+import io
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from vmsonar_archive.errors import Exit, UsageError
-from vmsonar_archive.findings import Finding, Severity
-from vmsonar_archive.moments import moment_in_utc
-from vmsonar_inspect.frames import Frame
+from vmsonar_archive.read.findings import Finding, Severity
+from vmsonar_archive.system.errors import AnswerIsNo, Exit, UsageError
+from vmsonar_archive.system.moments import moment_in_utc
+from vmsonar_archive.system.rights import published, work_as_owner
+from vmsonar_archive.write.outputs import CSV, JSON, PARQUET, guard, whole
+from vmsonar_inspect.tables.where import TimeFrame
 
-from vmsonar.commands.options import SinceOption, UntilOption
-from vmsonar.commands.output import print_table, tell_findings, writing_to
-from vmsonar.streams import for_programs
+from vmsonar.commands.options import ForceOption, SinceOption, UntilOption
+from vmsonar.commands.output import print_findings, print_table, writing_to
+from vmsonar.host.streams import for_programs
 
 if TYPE_CHECKING:
-    from vmsonar_inspect.tables import Tables
+    from vmsonar_inspect.tables.database import Tables
 
 
-class Format(StrEnum):
+class AnswerFormat(StrEnum):
     """How the answer looks."""
 
     table = "table"
@@ -27,7 +31,15 @@ class Format(StrEnum):
     parquet = "parquet"
 
 
-class Engine(StrEnum):
+_KINDS = {
+    AnswerFormat.table: CSV,
+    AnswerFormat.csv: CSV,
+    AnswerFormat.json: JSON,
+    AnswerFormat.parquet: PARQUET,
+}
+
+
+class QueryEngine(StrEnum):
     """Who runs the query."""
 
     duckdb = "duckdb"
@@ -41,7 +53,9 @@ def command(
             metavar="PATH… QUERY", help="Archives, bundles, folders of them, lakes; then the query."
         ),
     ] = None,
-    form: Annotated[Format, typer.Option("--format", help="How the answer looks.")] = Format.table,
+    form: Annotated[
+        AnswerFormat, typer.Option("--format", help="How the answer looks.")
+    ] = AnswerFormat.table,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -52,89 +66,101 @@ def command(
             readable=False,
         ),
     ] = None,
+    force: ForceOption = False,
     since: SinceOption = None,
     until: UntilOption = None,
     tables: Annotated[bool, typer.Option("--tables", help="Explain every table and column.")] = False,
     engine: Annotated[
-        Engine, typer.Option(help="Spark is for lakes that one machine cannot hold.")
-    ] = Engine.duckdb,
+        QueryEngine, typer.Option(help="Spark is for lakes that one machine cannot hold.")
+    ] = QueryEngine.duckdb,
     json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> int:
     """Answers an SQL query over archives, bundles and lakes; every kind is a table, every rollup a view.
 
     Example: vmsonar sql /var/lib/vmsonar "SELECT command, cores_p95 FROM job_usage ORDER BY cpu_seconds DESC"
     """
-    form = Format.json if json else form
+    form = AnswerFormat.json if json else form
     if tables:
         explain(form)
         return Exit.OK
     if not arguments or len(arguments) < 2:
         raise UsageError('give at least one path and then the query: vmsonar sql PATH… "SELECT …"')
     *paths, query = arguments
-    asked = _ask_spark if engine is Engine.spark else _ask_duckdb
-    findings = asked(paths, query, Frame(moment_in_utc(since), moment_in_utc(until)), form, output)
-    tell_findings(findings)
+    if form is AnswerFormat.parquet and output is None:
+        raise UsageError("--format parquet writes a file: name it with -o")
+    if output is not None:
+        output = guard(output, paths, _KINDS[form], force=force)
+    work_as_owner(paths, output=output is not None)
+    asked = _ask_spark if engine is QueryEngine.spark else _ask_duckdb
+    findings = asked(paths, query, TimeFrame(moment_in_utc(since), moment_in_utc(until)), form, output)
+    print_findings(findings, codes=False, to=sys.stderr)
     return Exit.NO if any(finding.severity is Severity.ERROR for finding in findings) else Exit.OK
 
 
 def _ask_duckdb(
-    paths: list[str], query: str, frame: Frame, form: Format, output: Path | None
+    paths: list[str], query: str, frame: TimeFrame, form: AnswerFormat, output: Path | None
 ) -> list[Finding]:
-    from vmsonar_inspect.tables import open_tables
+    from vmsonar_inspect.show.answers import why_no_samples
+    from vmsonar_inspect.tables.database import open_tables
 
     with open_tables(paths, since=frame.since, until=frame.until) as opened:
+        nothing = why_no_samples(opened, frame, paths)
         _answer(_run(opened, query, form), form, output)
+        if nothing is not None:
+            raise AnswerIsNo(nothing)
         return opened.findings
 
 
 def _ask_spark(
-    paths: list[str], query: str, frame: Frame, form: Format, output: Path | None
+    paths: list[str], query: str, frame: TimeFrame, form: AnswerFormat, output: Path | None
 ) -> list[Finding]:
-    from vmsonar_inspect.on_spark import SparkTables
+    from vmsonar_inspect.tables.spark import SparkTables
 
     with SparkTables(paths, since=frame.since, until=frame.until) as opened:
         _answer(opened.sql(query), form, output)
         return opened.findings
 
 
-def _run(tables: "Tables", query: str, form: Format) -> Any:
+def _run(tables: "Tables", query: str, form: AnswerFormat) -> Any:
     import duckdb
 
     try:
-        return tables.locked_sql(query, batches=form is Format.parquet)
+        return tables.locked_sql(query, batches=form is AnswerFormat.parquet)
+    except duckdb.OutOfMemoryException:
+        raise
     except duckdb.Error as error:
         raise UsageError(str(error)) from None
 
 
-def _answer(result: Any, form: Format, output: Path | None) -> None:
-    from vmsonar_inspect import answers_sql as answers
-    from vmsonar_inspect.cells import shown
+def _answer(result: Any, form: AnswerFormat, output: Path | None) -> None:
+    from vmsonar_inspect.tables import results
 
-    if form is Format.parquet:
-        if output is None:
-            raise UsageError("--format parquet writes a file: name it with -o")
-        with writing_to(output), output.open("wb") as sink:
-            answers.answer_parquet(result, sink)
-    elif form is Format.table and output is None:
-        rows = ([shown(value) for value in row] for row in answers.rows_of(result))
-        print_table(answers.names_of(result), rows)
+    if form is AnswerFormat.parquet:
+        assert output is not None
+        with writing_to(output), published(output) as place, whole(place) as sink:
+            results.answer_parquet(result, sink)
+    elif form is AnswerFormat.table and output is None:
+        rows = ([results.shown(value) for value in row] for row in results.rows_of(result))
+        print_table(results.names_of(result), rows)
     else:
-        write = answers.answer_json if form is Format.json else answers.answer_csv
+        write = results.answer_json if form is AnswerFormat.json else results.answer_csv
         if output is None:
             write(result, for_programs())
             return
-        with writing_to(output), output.open("w", encoding="utf-8", newline="") as text:
+        with writing_to(output), published(output) as place, whole(place) as sink:
+            text = io.TextIOWrapper(sink, encoding="utf-8", newline="")
             write(result, text)
+            text.detach()
 
 
-def explain(form: Format) -> None:
+def explain(form: AnswerFormat) -> None:
     """Every table and view with its columns."""
-    from vmsonar_inspect.catalog import catalog
+    from vmsonar_inspect.tables.catalog import catalog
 
     from vmsonar.commands.output import print_json
 
     entries = catalog()
-    if form is Format.json:
+    if form is AnswerFormat.json:
         print_json(entries)
         return
     for entry in entries:

@@ -1,16 +1,17 @@
 """`vmsonar status`: is it healthy?"""
 
-from vmsonar_archive.errors import Exit
+from vmsonar_archive.system.errors import Exit
+from vmsonar_archive.system.rights import work_as_owner
 
-from vmsonar.clock import Clock
 from vmsonar.commands.options import ArchiveOption, ConfigOption, JsonOption
-from vmsonar.commands.output import print_json, print_table
-from vmsonar.config_file import load_config
+from vmsonar.commands.output import print_json, print_table, say
+from vmsonar.config.file import load_config
+from vmsonar.config.quantities import show_size
+from vmsonar.daemon.session import budget_of
 from vmsonar.forward.status import show_status
-from vmsonar.places import archive_to_read, forward_state
-from vmsonar.quantities import show_size
-from vmsonar.session import budget_of
-from vmsonar.status import Status, status
+from vmsonar.health.status import Status, status
+from vmsonar.host.clock import Clock
+from vmsonar.host.roots import archive_to_read, forward_state
 
 _SHOWN_ERRORS = 10
 
@@ -22,7 +23,9 @@ def command(archive: ArchiveOption = None, config: ConfigOption = None, json: Js
     """
     settings = load_config(config)
     root = archive_to_read(archive, settings.archive)
-    answer = status(root, budget_of(settings), Clock().now(), forward_state(settings.forward.state))
+    state = forward_state(settings.forward.state)
+    work_as_owner([root])
+    answer = status(root, budget_of(settings), Clock().now(), state)
     if json:
         print_json(answer)
     else:
@@ -33,11 +36,9 @@ def command(archive: ArchiveOption = None, config: ConfigOption = None, json: Js
 def _show(answer: Status) -> None:
     print_table(("", ""), [(f"{name}:", value) for name, value in _lines(answer)], header=False)
     for problem in answer.problems:
-        print(f"problem: {problem}")
+        say(f"problem: {problem}")
     for error in answer.errors[-_SHOWN_ERRORS:]:
-        print(
-            f"{error.time:%H:%M:%S} UTC {error.collector}: {error.reason}: {error.detail or ''}".rstrip(": ")
-        )
+        say(f"{error.time:%H:%M:%S} UTC {error.collector}: {error.reason}: {error.detail or ''}".rstrip(": "))
 
 
 def _lines(answer: Status) -> list[tuple[str, str]]:
@@ -47,7 +48,8 @@ def _lines(answer: Status) -> list[tuple[str, str]]:
         ("health", "healthy" if answer.healthy else "NOT HEALTHY"),
         ("recorder", _recorder(answer)),
         ("last sample", _last(answer)),
-        ("samples", f"{answer.samples} in {segments}, {answer.samples_lost} lost in the last hour"),
+        ("samples", f"{answer.samples} in {segments}"),
+        ("last hour", f"{answer.samples_lost} samples lost, {answer.ticks_missed} ticks missed"),
         ("archive", f"{answer.archive} ({answer.archive_id})"),
         (
             "size",

@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from vmsonar_archive.errors import UsageError
+from vmsonar_archive.system.errors import UsageError
 
-from vmsonar.commands.options import ArchiveOption, ConfigOption, JsonOption
-from vmsonar.commands.output import print_json
-from vmsonar.config import Config
-from vmsonar.config_file import load_config
-from vmsonar.lifecycle.forwarding import Forwarding, is_configured
-from vmsonar.lifecycle.saved import Saved
-from vmsonar.lifecycle.teardown import Job, increment, resume, teardown
-from vmsonar.places import archive_to_read
-from vmsonar.quantities import parse_duration
+from vmsonar.commands.options import ArchiveOption, ConfigOption, JsonOption, seconds_of
+from vmsonar.commands.output import print_json, say
+from vmsonar.config.file import load_config
+from vmsonar.config.schema import Config
+from vmsonar.host.roots import archive_to_read
+from vmsonar.lifecycle.step import Saved
+from vmsonar.lifecycle.teardown import Forwarding, SaveJob, increment, is_configured, resume, teardown
 
 
 def command(
@@ -42,28 +40,25 @@ def command(
     # Told to stop, by timeout(1) for example: what was begun is ended too, not left to itself.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     settings = load_config(config)
-    job = Job(archive_to_read(archive, settings.archive), settings.save, _seconds(limit))
+    job = SaveJob(archive_to_read(archive, settings.archive), settings.save, _seconds(limit))
     part = increment if only_new else resume if only_waiting else None
     saved = part(job) if part else _everything(job, settings, config)
     _tell(saved, json)
     return saved.exit_code
 
 
-def _everything(job: Job, settings: Config, config: Path | None) -> Saved:
+def _everything(job: SaveJob, settings: Config, config: Path | None) -> Saved:
     forwarding = None
     if is_configured(settings.forward):
         forwarding = Forwarding(job.archive, config, settings.forward, job.seconds)
     saved = teardown(job)
     if forwarding is not None:
-        saved.forwarded = forwarding.wait()
+        forwarding.tell(saved)
     return saved
 
 
 def _seconds(text: str) -> float:
-    try:
-        seconds = float(parse_duration(text))
-    except ValueError as error:
-        raise UsageError(f"--limit: {error}") from None
+    seconds = seconds_of(text, "--limit")
     if seconds < 1:
         raise UsageError("--limit: less than a second is no time at all")
     return seconds
@@ -74,10 +69,17 @@ def _tell(saved: Saved, json: bool) -> None:
         print_json(saved)
         return
     for place in saved.delivered:
-        print(place)
+        say(place)
     for trouble in saved.troubles:
-        print(f"vmsonar teardown: {' '.join(trouble.split())}", file=sys.stderr)
+        say(f"vmsonar teardown: {' '.join(trouble.split())}", sys.stderr)
     for bundle in saved.waiting:
-        print(f"vmsonar teardown: {bundle} waits to be sent: vmsonar teardown --resume", file=sys.stderr)
+        say(f"vmsonar teardown: {bundle} waits to be sent: vmsonar teardown --resume", sys.stderr)
     if saved.forwarded is False:
-        print("vmsonar teardown: not all records are forwarded; the archive holds them", file=sys.stderr)
+        why = f" ({saved.forward_trouble})" if saved.forward_trouble else ""
+        say(f"vmsonar teardown: not all records are forwarded{why}; the archive holds them", sys.stderr)
+    if saved.undeliverable:
+        say(
+            f"vmsonar teardown: the receiver refused {saved.undeliverable} messages, which are undeliverable: "
+            "see vmsonar status; the archive holds them",
+            sys.stderr,
+        )

@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from vmsonar_archive.bundle.signature import Trust, read_trust
-from vmsonar_archive.bundle.together import missing_between, span_of
-from vmsonar_archive.errors import Exit, UsageError
-from vmsonar_archive.findings import Code, Report, Severity
-from vmsonar_archive.verify import Depth
-from vmsonar_archive.verify_path import size_at, verify_path, verify_paths
+from vmsonar_archive.format import layout
+from vmsonar_archive.read.findings import Code, Finding, Report, Severity
+from vmsonar_archive.system.errors import Exit, UsageError
+from vmsonar_archive.system.rights import work_as_owner
+from vmsonar_archive.verify.archive import Depth
+from vmsonar_archive.verify.bundle import missing_between, range_of
+from vmsonar_archive.verify.path import size_at, verify_path, verify_paths
+from vmsonar_archive.verify.signature import Trust, read_trust
 
-from vmsonar.commands.output import print_findings, print_json, print_table, progress_bar
+from vmsonar.commands.output import print_findings, print_json, print_table, progress_bar, say
 
 #: What a bundle can lack that is whole: that it comes from where it should.
 _TRUST = {Code.UNSIGNED, Code.UNTRUSTED_SIGNER, Code.HEAD_DIFFERS}
@@ -22,9 +24,11 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 def command(
     paths: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
-            metavar="PATH…", help="Archive folders and bundles.", show_default=False, readable=False
+            metavar="PATH…",
+            help="Archive folders, bundles, and lakes (also s3://bucket/prefix).",
+            show_default=False,
         ),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Structure, sizes and journal only.")] = False,
@@ -43,7 +47,7 @@ def command(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> int:
-    """Says whether archives and bundles are whole and unaltered: exit 0 if they are, 1 if not.
+    """Says whether archives, bundles and lakes are whole and unaltered: exit 0 if they are, 1 if not.
 
     Example: vmsonar verify /var/lib/vmsonar
     """
@@ -56,8 +60,11 @@ def command(
         raise UsageError(
             f"--head: {head!r} is not a journal head: give the 64 hex digits that status printed"
         )
-    trust = read_trust(allowed_signers, identity) if allowed_signers and identity else None
-    reports = _verify_all(paths, depth, head, trust)
+    trust = read_trust(allowed_signers, identity) if allowed_signers and identity is not None else None
+    work_as_owner(paths)
+    lakes = {path: _verify_lake(path, depth, trust) for path in paths if _is_lake(path)}
+    others = [Path(path) for path in paths if path not in lakes]
+    reports = lakes | (_verify_all(others, depth, head, trust) if others else {})
     if json:
         print_json(next(iter(reports.values())) if len(reports) == 1 else reports)
     else:
@@ -65,22 +72,46 @@ def command(
     return Exit.OK if all(report.ok for report in reports.values()) else Exit.NO
 
 
+def _is_lake(path: str) -> bool:
+    """Only a folder without archive.json is looked into for what a lake has."""
+    if path.startswith("s3://"):
+        return True
+    folder = Path(path)
+    if not folder.is_dir() or os.path.lexists(folder / layout.ARCHIVE_FILE):
+        return False
+    from vmsonar_inspect.tables.where import is_lake
+
+    return is_lake(folder)
+
+
+def _verify_lake(path: str, depth: Depth, trust: Trust | None) -> Report:
+    from vmsonar_inspect.tables.lakes import verify_lake
+    from vmsonar_inspect.tables.stores import lake_at
+
+    lake = lake_at(path)
+    with progress_bar(f"verifying {path}", sum(max(size, 0) for size in lake.sizes().values())) as progress:
+        report = verify_lake(lake, depth is Depth.QUICK, progress)
+    if trust is not None:
+        report.add(Finding.of(Code.UNSIGNED, "", "is a lake: only a bundle can be signed"))
+    return report
+
+
 def _verify_all(paths: list[Path], depth: Depth, head: str | None, trust: Trust | None) -> dict[str, Report]:
     """One path uses both cores by itself; many are looked at side by side."""
     sizes = [size_at(path) for path in paths]
     title = f"verifying {paths[0]}" if len(paths) == 1 else f"verifying {len(paths)} archives"
-    with progress_bar(title, sum(sizes)) as advance:
+    with progress_bar(title, sum(sizes)) as progress:
         if len(paths) == 1:
-            return {str(paths[0]): verify_path(paths[0], depth, head, advance, trust)}
+            return {str(paths[0]): verify_path(paths[0], depth, head, progress, trust)}
         reports: dict[str, Report] = {}
         processes = min(len(paths), os.cpu_count() or 1)
         for path, size, report in zip(
             paths, sizes, verify_paths(paths, depth, head, trust, processes), strict=True
         ):
             reports[str(path)] = report
-            advance(size)
-    spans = [span for path in paths if (span := span_of(path)) is not None]
-    for name, finding in missing_between(spans).items():
+            progress.advance(size)
+    ranges = [covered for path in paths if (covered := range_of(path)) is not None]
+    for name, finding in missing_between(ranges).items():
         reports[name].add(finding)
     return reports
 
@@ -89,7 +120,10 @@ def _verdict(report: Report) -> str:
     """One word or two: damage is something else than a signature or a head that is not the demanded one."""
     errors = {finding.code for finding in report.findings if finding.severity is Severity.ERROR}
     if not errors:
-        return "whole"
+        unchecked = any(
+            finding.code is Code.UNCHECKED_TABLES and not finding.path for finding in report.findings
+        )
+        return "NOT CHECKED" if unchecked else "whole"
     return "NOT TRUSTED" if errors <= _TRUST else "DAMAGED"
 
 
@@ -111,4 +145,4 @@ def _show(reports: dict[str, Report]) -> None:
     print_table(("archive", "is", "samples", "files", "errors", "first (UTC)", "last (UTC)"), rows)
     for path, report in reports.items():
         if report.head:
-            print(f"journal head of {path}: {report.head}")
+            say(f"journal head of {path}: {report.head}")

@@ -5,12 +5,15 @@ from datetime import datetime
 from pathlib import Path
 
 import msgspec
-from vmsonar_archive import files
-from vmsonar_archive.errors import VmsonarError
+from vmsonar_archive.format.lines import finish, unchanged
 from vmsonar_archive.records import Stamp
+from vmsonar_archive.records.ids import ArchiveId, StampId
+from vmsonar_archive.records.sets import Taken
+from vmsonar_archive.system import files
+from vmsonar_archive.system.errors import NOT_JSON, VmsonarError
 
 CURSOR_FILE = "cursor.json"
-# Boot times that were told are kept for so many boots: enough for any backlog that spans reboots.
+# Boot times are kept for this many boots: enough for any backlog that spans reboots.
 _BOOTS_KEPT = 8
 
 
@@ -18,8 +21,8 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The id of a record, and its time."""
 
     seq: int = 0
-    run: str = ""
-    boot: str = ""
+    run: StampId = ""
+    boot: StampId = ""
     time: datetime | None = None
 
     @classmethod
@@ -28,7 +31,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Counts(msgspec.Struct, kw_only=True):
-    """What became of the records so far, over all restarts."""
+    """Totals over all runs."""
 
     sent: int = 0
     bytes_sent: int = 0
@@ -44,18 +47,24 @@ class Counts(msgspec.Struct, kw_only=True):
 class Cursor(msgspec.Struct, kw_only=True):
     """The whole content of the file."""
 
-    archive: str
+    archive: ArchiveId
     sample: Mark = Mark()
     sysinfo: Mark = Mark()
     counts: Counts = msgspec.field(default_factory=Counts)
+    #: By kind, what was passed; earlier versions had the marks alone.
+    taken: dict[str, Taken] = {}
     #: Boot times as they were told, by boot id: a part of job ids, so they must not change.
     boots: dict[str, int] = {}
 
     def mark(self, kind: str) -> Mark:
         return self.sample if kind == "sample" else self.sysinfo
 
-    def move(self, kind: str, mark: Mark) -> None:
-        """Everything up to this record is acknowledged, or passed for good."""
+    def has(self, kind: str, stamp: Stamp) -> bool:
+        return kind in self.taken and self.taken[kind].has(stamp)
+
+    def move(self, kind: str, mark: Mark, up_to: int) -> None:
+        """Moves past this record: it and everything before it is acknowledged or given up."""
+        self.taken.setdefault(kind, Taken()).add(mark.run, mark.seq, up_to)
         if kind == "sample":
             self.sample = mark
         else:
@@ -69,10 +78,10 @@ def read_cursor(state: Path, warn: Callable[[str], None]) -> Cursor | None:
     """The cursor, None where nothing was sent yet; one that cannot be read means sending all again."""
     path = state / CURSOR_FILE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Cursor)
+        return msgspec.json.decode(unchanged(files.read_inside(state, CURSOR_FILE)), type=Cursor)
     except FileNotFoundError:
         return None
-    except msgspec.MsgspecError as error:
+    except NOT_JSON as error:
         warn(f"{path} is damaged ({error}): everything in the archive is sent again")
         return None
     except OSError as error:
@@ -81,4 +90,4 @@ def read_cursor(state: Path, warn: Callable[[str], None]) -> Cursor | None:
 
 def write_cursor(state: Path, cursor: Cursor) -> None:
     """Replaces the file; raises OSError and leaves the old one when the disk does not let us."""
-    files.write_whole(state / CURSOR_FILE, msgspec.json.encode(cursor) + b"\n")
+    files.write_whole(state / CURSOR_FILE, finish(msgspec.json.encode(cursor)[:-1]))

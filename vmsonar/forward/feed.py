@@ -1,34 +1,55 @@
-"""The records of an archive in the order in which they are sent: descriptions of the machine before its samples."""
+"""The records of an archive in the order in which they are sent, from where the cursor stands."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from vmsonar_archive.errors import VmsonarError
-from vmsonar_archive.identity import ArchiveIdentity, read_identity
-from vmsonar_archive.layout import RECORD_KINDS, SAMPLE, SYSINFO
+from vmsonar_archive.format.identity import ArchiveIdentity, read_identity
+from vmsonar_archive.format.layout import RECORD_KINDS, SAMPLE, SYSINFO
+from vmsonar_archive.records.sets import Taken
+from vmsonar_archive.system.errors import VmsonarError
 
 from vmsonar.forward.cursor import Cursor, Mark
-from vmsonar.forward.ledger_view import LedgerView
-from vmsonar.forward.locate import locate
-from vmsonar.forward.tail import Record, Tail
+from vmsonar.forward.tail import LedgerView, Record, Tail
+
+
+def locate(tail: Tail, mark: Mark) -> int | None:
+    """The number after which everything is unsent; None when the archive cannot have come after the mark."""
+    if not mark.run:
+        return mark.seq
+    names = tail.names_up_to(mark.seq)
+    if not names:
+        return mark.seq
+    for name in reversed(names):
+        found = 0
+        for stamp in tail.stamps(name):
+            if stamp.run == mark.run and stamp.seq <= mark.seq:
+                found = stamp.seq
+        if found:
+            # The records after it, whatever their numbers, were written later.
+            return found
+    return None
+
+
+def taken_by(tail: Tail, mark: Mark) -> Taken:
+    """What a mark proves by itself, as earlier versions left it: its own run, and what came before that began."""
+    if not mark.run:
+        return Taken(up_to=mark.seq)
+    first = mark.seq + 1
+    for name in reversed(tail.names_up_to(mark.seq)):
+        own = [stamp.seq for stamp in tail.stamps(name) if stamp.run == mark.run]
+        if not own and first <= mark.seq:
+            break
+        first = min([first, *own])
+    return Taken(up_to=first - 1, runs={mark.run: mark.seq})
 
 
 class AnotherArchive(VmsonarError):
-    """Another archive lies in the folder now: its machine was cloned, or somebody began anew."""
-
-
-@dataclass(slots=True)
-class Start:
-    """Where one kind is read from, and up to where the cursor already stands."""
-
-    after: int
-    floor: int
+    """The folder holds another archive now: the machine was cloned, or somebody started over."""
 
 
 class Feed:
-    """Both tails of one archive; `floor` tells for each kind what was acknowledged before this feed began."""
+    """Both tails of one archive, each starting at the cursor."""
 
     def __init__(
         self,
@@ -39,24 +60,22 @@ class Feed:
         since: datetime | None = None,
         resume: dict[str, int] | None = None,
     ) -> None:
-        """`since` begins earlier than the cursor; `resume` tells what of it is done already."""
+        """`since` starts earlier than the cursor; `resume` is how much of that is done already."""
         self.identity = identity
         self.journal = LedgerView(root)
-        self.floor: dict[str, int] = {}
         self._root = root
         self._tails: dict[str, Tail] = {}
         for kind in RECORD_KINDS:
-            start = self._start(kind, cursor.mark(kind), since, warn)
-            self.floor[kind] = start.floor
-            after = max(start.after, (resume or {}).get(kind, 0))
-            self._tails[kind] = Tail(root, kind, self.journal, after)
+            self._believe(kind, cursor, warn)
+            taken = self._start(kind, cursor, since, (resume or {}).get(kind, 0))
+            self._tails[kind] = Tail(root, kind, self.journal, taken)
 
     def close(self) -> None:
         for tail in self._tails.values():
             tail.close()
 
     def records(self) -> Iterator[Record | None]:
-        """Every record as it comes; None whenever all that is written has been given."""
+        """Yields every record as it comes, and None whenever there is nothing new."""
         while True:
             found = False
             for kind in (SYSINFO, SAMPLE):
@@ -69,7 +88,7 @@ class Feed:
 
     @property
     def last_seen(self) -> int:
-        """The highest number that the archive is known to have given."""
+        """The highest record number seen in the archive."""
         newest = max((tail.position for tail in self._tails.values()), default=0)
         return max(newest, self.journal.ledger.last_seq)
 
@@ -80,23 +99,41 @@ class Feed:
         if read_identity(self._root).archive != self.identity.archive:
             raise AnotherArchive(f"another archive lies in {self._root} now")
 
-    def _start(self, kind: str, mark: Mark, since: datetime | None, warn: Callable[[str], None]) -> Start:
+    def _believe(self, kind: str, cursor: Cursor, warn: Callable[[str], None]) -> None:
+        """Compares the cursor with the archive, and resets it where the archive cannot be a continuation."""
+        mark = cursor.mark(kind)
         tail = Tail(self._root, kind, self.journal)
         try:
-            floor = locate(tail, mark)
-            if floor is None:
+            found = locate(tail, mark)
+            if found is None:
                 warn(
                     f"the archive does not hold {kind} {mark.seq} that was sent last: all it holds is sent again"
                 )
-                floor = 0
-            after = floor
-            if since is not None:
-                replayed = before(tail, self.journal, since)
-                # Without a cursor nothing was promised, so that sending may begin there.
-                after = min(floor, replayed) if mark.run else replayed
-            return Start(after, floor)
+                cursor.taken[kind] = Taken()
+                return
+            known = cursor.taken.get(kind) or taken_by(tail, mark)
+            cursor.taken[kind] = Taken(up_to=min(known.up_to, found), runs=known.runs)
         finally:
             tail.close()
+
+    def _start(self, kind: str, cursor: Cursor, since: datetime | None, resumed: int) -> Taken:
+        """The records to skip: those the cursor has, or fewer where an earlier time was asked for."""
+        taken = cursor.taken[kind]
+        if since is None:
+            return taken
+        tail = Tail(self._root, kind, self.journal)
+        try:
+            replayed = before(tail, self.journal, since)
+        finally:
+            tail.close()
+        if not cursor.mark(kind).run:
+            # Without a cursor nothing was promised, so that sending may begin there.
+            return Taken(up_to=replayed)
+        if replayed >= taken.highest:
+            return taken
+        # What was sent before that time is not sent again, however it is known.
+        runs = {run: min(seq, max(replayed, resumed)) for run, seq in taken.runs.items()}
+        return Taken(up_to=max(min(taken.up_to, replayed), resumed), runs=runs)
 
 
 def before(tail: Tail, journal: LedgerView, since: datetime) -> int:
@@ -116,7 +153,7 @@ def before(tail: Tail, journal: LedgerView, since: datetime) -> int:
 
 
 def first_cursor(root: Path, identity: ArchiveIdentity) -> Cursor:
-    """Where sending begins on an archive of which nothing was sent: what was dropped before is not counted."""
+    """The start of an archive of which nothing was sent; records dropped before do not count as lost."""
     journal = LedgerView(root)
     marks = {}
     for kind in RECORD_KINDS:

@@ -1,37 +1,35 @@
 """Sends by HTTP POST, one body for many messages, in the order in which they were handed over (RFC 9110)."""
 
-import http.client
-import random
+import re
 import ssl
 import time
-import urllib.error
-import urllib.request
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from email.message import Message as HttpHeaders
-from typing import IO, Any
+from urllib.parse import urlsplit
 
 import msgspec
+from vmsonar_archive.system import web
+from vmsonar_archive.system.text import masked, without_query
+from vmsonar_archive.system.web import Answer, ProxyRefused, Request
 
-from vmsonar.forward.backoff import Backoff
-from vmsonar.forward.messages import Message
-from vmsonar.forward.sender import Fate, Outcome, Refused, Sender
-from vmsonar.urls import without_query
+from vmsonar.forward.messages import Fate, ForwardMessage, Outcome, Refused, Sender
+from vmsonar.host.backoff import Backoff, jitter
 
-_AGAIN = (408, 429)
-_TOO_LARGE = 413
+# Too large, or something in it that the server cannot take: alone or divided it may pass, and so may others.
+_NOT_TAKEN = (400, 413, 422)
 _LONGEST_WAIT = 300.0
+_SHORTEST = 0.1
 
 
 class Form(ABC):
-    """How messages stand in a body."""
+    """The encoding of messages in a body."""
 
     content_type: str
 
     @abstractmethod
-    def encode(self, message: Message) -> bytes:
+    def encode(self, message: ForwardMessage) -> bytes:
         """One message."""
 
     @abstractmethod
@@ -44,7 +42,7 @@ class JsonForm(Form):
 
     content_type = "application/json"
 
-    def encode(self, message: Message) -> bytes:
+    def encode(self, message: ForwardMessage) -> bytes:
         head = {"topic": message.topic, "key": message.key, "headers": message.headers}
         return msgspec.json.encode(head)[:-1] + b',"value":' + message.value + b"}"
 
@@ -53,14 +51,14 @@ class JsonForm(Form):
 
 
 class ProxyForm(Form):
-    """The form of Sonar's HTTP proxy for Kafka: a header line and exactly so many bytes per message."""
+    """The form of Sonar's HTTP proxy for Kafka: per message a header line, then exactly `data-size` bytes."""
 
     content_type = "application/octet-stream"
 
     def __init__(self, client: str, user: str, password: str) -> None:
         self._head = {"client": client, "sasl-user": user, "sasl-password": password}
 
-    def encode(self, message: Message) -> bytes:
+    def encode(self, message: ForwardMessage) -> bytes:
         head = {"topic": message.topic, "key": message.key, **self._head, "data-size": len(message.value)}
         return b"\n" + msgspec.json.encode(head) + b"\n" + message.value
 
@@ -70,13 +68,15 @@ class ProxyForm(Form):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where to, how large, how long."""
+    """The address, with its credentials and limits."""
 
     url: str
     authorization: str | None
     context: ssl.SSLContext | None
     max_payload: int
     timeout: float
+    #: Removed from anything we quote of the server's answer.
+    secrets: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -85,7 +85,7 @@ class Endpoint:
 
 
 class HttpSender(Sender):
-    """Retries what may pass with time, with growing random waits; stops at what will not."""
+    """Retries what may succeed later, with growing random pauses; stops at what will not."""
 
     def __init__(
         self,
@@ -101,13 +101,8 @@ class HttpSender(Sender):
         self._sleep = sleep
         self._queue: deque[tuple[int, bytes]] = deque()
         self._not_before = 0.0
-        # Proxies come from HTTPS_PROXY and NO_PROXY. A redirect is not followed: it would take our secrets along.
-        handlers: list[Any] = [_NoRedirects()]
-        if endpoint.context is not None:
-            handlers.append(urllib.request.HTTPSHandler(context=endpoint.context))
-        self._opener = urllib.request.build_opener(*handlers)
 
-    def submit(self, message: Message, token: int) -> None:
+    def submit(self, message: ForwardMessage, token: int) -> None:
         self._queue.append((token, self._form.encode(message)))
 
     def wait(self, seconds: float) -> list[Outcome]:
@@ -135,33 +130,30 @@ class HttpSender(Sender):
         return batch
 
     def _post(self, batch: list[tuple[int, bytes]]) -> list[Outcome]:
+        endpoint = self._endpoint
+        headers = {"Content-Type": self._form.content_type, "User-Agent": "vmsonar"}
+        if endpoint.authorization:
+            headers["Authorization"] = endpoint.authorization
+        request = Request("POST", headers, self._form.join([part for _, part in batch]))
+        left = endpoint.timeout if self.end is None else max(_SHORTEST, self.end - time.monotonic())
         try:
-            self._send(self._form.join([part for _, part in batch]))
-        except urllib.error.HTTPError as error:
-            with error:
-                return self._answered(error, batch)
-        except (OSError, http.client.HTTPException) as error:
+            answer = web.ask(urlsplit(endpoint.url), request, min(endpoint.timeout, left), endpoint.context)
+        except OSError as error:
             self._check_final(error)
-            return self._later(f"cannot reach {self._endpoint.shown}: {getattr(error, 'reason', error)}")
-        return self._done(batch, Fate.ACKNOWLEDGED)
+            return self._later(f"cannot reach {endpoint.shown}: {web.reason_of(error)}")
+        if 200 <= answer.status < 300:
+            return self._done(batch, Fate.ACKNOWLEDGED)
+        return self._answered(answer, batch)
 
-    def _send(self, body: bytes) -> None:
-        request = urllib.request.Request(self._endpoint.url, body, method="POST")  # noqa: S310 - checked before
-        request.add_header("Content-Type", self._form.content_type)
-        request.add_header("User-Agent", "vmsonar")
-        if self._endpoint.authorization:
-            # Unredirected headers do not go to a proxy either.
-            request.add_unredirected_header("Authorization", self._endpoint.authorization)
-        with self._opener.open(request, timeout=self._endpoint.timeout) as answer:
-            answer.read(65536)
-
-    def _answered(self, error: urllib.error.HTTPError, batch: list[tuple[int, bytes]]) -> list[Outcome]:
-        said = f"{self._endpoint.shown} answers {error.code} {error.reason}"
-        if error.code == _TOO_LARGE:
+    def _answered(self, answer: Answer, batch: list[tuple[int, bytes]]) -> list[Outcome]:
+        said = f"{self._endpoint.shown} answers {answer.status} {web.phrase(answer.status)}".rstrip()
+        if web.may_pass(answer.status):
+            return self._later(said, answer.headers.get("Retry-After"))
+        detail = masked(answer.body, self._endpoint.secrets)
+        said = f"{said} ({detail})" if detail else said
+        if answer.status in _NOT_TAKEN:
             return self._done(batch, Fate.NOT_TAKEN, said)
-        if error.code in _AGAIN or error.code >= 500:
-            return self._later(said, error.headers.get("Retry-After"))
-        raise Refused(f"{said}{_detail(error)}: check forward.url and the credentials")
+        raise Refused(f"{said}: check forward.url and the credentials")
 
     def _done(self, batch: list[tuple[int, bytes]], fate: Fate, detail: str = "") -> list[Outcome]:
         for _ in batch:
@@ -172,36 +164,17 @@ class HttpSender(Sender):
 
     def _later(self, trouble: str, retry_after: str | None = None) -> list[Outcome]:
         wait = self._backoff.next()
-        if retry_after is not None and retry_after.isdigit():
-            wait = max(wait, min(_LONGEST_WAIT, int(retry_after) * random.uniform(1, 1.2)))  # noqa: S311
+        if retry_after is not None and re.fullmatch("[0-9]{1,9}", retry_after):
+            wait = max(wait, min(_LONGEST_WAIT, int(retry_after) * jitter(1, 1.2)))
         self._not_before = time.monotonic() + wait
         self.trouble = trouble
         self.retried += 1
         return []
 
-    def _check_final(self, error: Exception) -> None:
-        reason = getattr(error, "reason", error)
-        if isinstance(reason, ssl.SSLCertVerificationError):
-            said = reason.verify_message
-            raise Refused(
-                f"the certificate of {self._endpoint.shown} is not trusted ({said}): check forward.tls.ca_file"
-            )
-        if "Tunnel connection failed: 4" in str(reason):
-            raise Refused(f"the proxy refuses {self._endpoint.shown} ({reason}): check HTTPS_PROXY")
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(
-        self, req: Any, fp: IO[bytes], code: int, msg: str, headers: HttpHeaders, newurl: str
-    ) -> None:
-        return None
-
-
-def _detail(error: urllib.error.HTTPError) -> str:
-    """The beginning of what the server says, on one line."""
-    try:
-        text = error.read(300).decode("utf-8", "replace")
-    except OSError:
-        return ""
-    text = " ".join(text.split())
-    return f" ({text})" if text and text.isprintable() else ""
+    def _check_final(self, error: OSError) -> None:
+        shown = self._endpoint.shown
+        if isinstance(error, ssl.SSLCertVerificationError):
+            said = error.verify_message
+            raise Refused(f"the certificate of {shown} is not trusted ({said}): check forward.tls.ca_file")
+        if isinstance(error, ProxyRefused) and 400 <= error.status < 500:
+            raise Refused(f"the proxy refuses {shown} ({error}): check HTTPS_PROXY")

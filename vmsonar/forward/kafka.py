@@ -1,31 +1,126 @@
-"""Sends to Kafka by librdkafka, as an idempotent producer that waits for all replicas (its CONFIGURATION.md)."""
+"""Sends to Kafka by librdkafka (idempotent, all replicas), and says what its errors mean in one line."""
 
 import json
 import logging
+import re
+import socket
+import ssl
 import time
+from dataclasses import dataclass
 from typing import Any
 
-from vmsonar_archive.errors import missing_extra
+from vmsonar_archive.system.errors import missing_extra
+from vmsonar_archive.system.text import masked
 
-from vmsonar.forward.kafka_errors import Login, gist, is_refusal, not_taken, refusal
-from vmsonar.forward.messages import Message
-from vmsonar.forward.sender import Fate, Outcome, Refused, Sender
+from vmsonar.forward.messages import Fate, ForwardMessage, Outcome, Refused, Sender
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who logs in where, for error messages; no secrets."""
+
+    brokers: str
+    username: str | None = None
+    ca_file: str | None = None
+
+
+# What librdkafka puts around the cause: who met it, and how long that took.
+_AROUND = re.compile(
+    r"^(?:[a-z_]+://)?[^ ]*/(?:bootstrap|\d+): |\s*\(after \d+ms in state [A-Z_]+[^)]*\)"
+    r"|SSL handshake failed: |error:[0-9A-F]+:SSL routines:[^:]*:|: broker certificate could not be verified.*"
+)
+
+# X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH.
+_OTHER_HOST = (62, 64)
+
+
+def gist(said: str) -> str:
+    """The cause alone."""
+    return _AROUND.sub("", said)
+
+
+def why_untrusted(login: Login) -> ssl.SSLCertVerificationError | None:
+    """Asks the first broker once more, because librdkafka does not tell what is wrong with a certificate."""
+    host, _, port = login.brokers.split(",")[0].rpartition(":")
+    host = host.strip("[]")
+    try:
+        context = ssl.create_default_context(cafile=login.ca_file)
+        with socket.create_connection((host, int(port)), timeout=5) as plain:
+            context.wrap_socket(plain, server_hostname=host).close()
+    except ssl.SSLCertVerificationError as error:
+        return error
+    except (OSError, ValueError):
+        return None
+    return None
+
+
+def not_taken(error: Any, codes: Any) -> bool:
+    """Whether the error is about this one message."""
+    return error.code() in (
+        codes.MSG_SIZE_TOO_LARGE,
+        codes.RECORD_LIST_TOO_LARGE,
+        codes.INVALID_MSG,
+        codes.INVALID_RECORD,
+        codes.POLICY_VIOLATION,
+    )
+
+
+def is_refusal(error: Any, codes: Any) -> bool:
+    """Whether retrying cannot help."""
+    if error.code() == codes._SSL:
+        return "certificate" in error.str().lower()
+    return error.code() in (
+        codes._AUTHENTICATION,
+        codes.SASL_AUTHENTICATION_FAILED,
+        codes.UNSUPPORTED_SASL_MECHANISM,
+        codes.TOPIC_AUTHORIZATION_FAILED,
+        codes.CLUSTER_AUTHORIZATION_FAILED,
+        codes.UNKNOWN_TOPIC_OR_PART,
+        codes._UNKNOWN_TOPIC,
+        codes.TOPIC_EXCEPTION,
+    )
+
+
+def refusal(error: Any, login: Login, codes: Any, topic: str = "") -> str:
+    """The error in one line: what, where, and what to do."""
+    code, said = error.code(), gist(error.str())
+    who = f"user {login.username}" if login.username else "this client"
+    if code in (codes._AUTHENTICATION, codes.SASL_AUTHENTICATION_FAILED, codes.UNSUPPORTED_SASL_MECHANISM):
+        return f"{login.brokers} refuses the login of {who} ({said}): check forward.auth, username and password_file"
+    if code == codes._SSL:
+        reason = why_untrusted(login)
+        if reason is not None and reason.verify_code in _OTHER_HOST:
+            said = reason.verify_message
+            return f"the certificate of {login.brokers} is for another host ({said}): check forward.brokers"
+        said = reason.verify_message if reason else said
+        return f"the certificate of {login.brokers} is not trusted ({said}): check forward.tls.ca_file"
+    if code in (codes.TOPIC_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATION_FAILED):
+        return f"{login.brokers} does not let {who} write topic {topic}: check forward.cluster and the broker's ACLs"
+    if code in (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_TOPIC):
+        return (
+            f"{login.brokers} has no topic {topic} and does not make it: create it, or check forward.cluster"
+        )
+    return f"{login.brokers}: {said}"
+
 
 # A login can fail for a moment while a broker starts; the third time in a row it is believed.
 _BELIEVED = 3
 _CLOSE_SECONDS = 1.0
+# Our own sentence around a broker's words.
+_LONGEST = 600
 
 
 class KafkaSender(Sender):
     """librdkafka reconnects and retries by itself, for ever, in order; what it cannot mend ends it."""
 
-    def __init__(self, settings: dict[str, Any], login: Login) -> None:
+    def __init__(self, settings: dict[str, Any], login: Login, secrets: tuple[str, ...] = ()) -> None:
         super().__init__()
         try:
             from confluent_kafka import KafkaError, KafkaException, Producer
         except ImportError:
             raise missing_extra("kafka", "forwarding to Kafka") from None
         self._login = login
+        self._secrets = secrets
         self._outcomes: list[Outcome] = []
         self._refusals = 0
         self._refused: str | None = None
@@ -42,9 +137,9 @@ class KafkaSender(Sender):
                 logger=_silent_logger(),
             )
         except KafkaException as error:
-            raise Refused(refusal(error.args[0], login, KafkaError)) from None
+            raise Refused(masked(refusal(error.args[0], login, KafkaError), secrets, _LONGEST)) from None
 
-    def submit(self, message: Message, token: int) -> None:
+    def submit(self, message: ForwardMessage, token: int) -> None:
         headers: list[tuple[str, str | bytes | None]] = [
             (name, value.encode()) for name, value in message.headers.items()
         ]
@@ -100,23 +195,27 @@ class KafkaSender(Sender):
 
     def _judge(self, token: int, error: Any, topic: str) -> None:
         if not_taken(error, self._codes):
-            self._outcomes.append(Outcome(token, Fate.NOT_TAKEN, error.str()))
+            self._outcomes.append(Outcome(token, Fate.NOT_TAKEN, masked(error.str(), self._secrets)))
         elif is_refusal(error, self._codes):
-            self._refused = refusal(error, self._login, self._codes, topic)
+            self._refused = self._refusal(error, topic)
         elif error.code() not in (self._codes._PURGE_QUEUE, self._codes._PURGE_INFLIGHT):
-            self.trouble = error.str()
+            self.trouble = masked(error.str(), self._secrets)
             self._is_lost = True
 
     def _on_error(self, error: Any) -> None:
         if error.fatal():
-            self.trouble = error.str()
+            self.trouble = masked(error.str(), self._secrets)
             self._is_lost = True
         elif is_refusal(error, self._codes):
             self._refusals += 1
             if self._refusals >= _BELIEVED:
-                self._refused = self.trouble = refusal(error, self._login, self._codes)
+                self._refused = self.trouble = self._refusal(error)
         elif self._refusals == 0:
-            self.trouble = f"cannot reach {self._login.brokers}: {gist(error.str())}"
+            said = masked(gist(error.str()), self._secrets)
+            self.trouble = f"cannot reach {self._login.brokers}: {said}"
+
+    def _refusal(self, error: Any, topic: str = "") -> str:
+        return masked(refusal(error, self._login, self._codes, topic), self._secrets, _LONGEST)
 
     def _on_statistics(self, text: str) -> None:
         brokers = json.loads(text).get("brokers", {}).values()

@@ -1,23 +1,108 @@
-"""From the archive to the sender and back to the cursor, which only ever follows what was acknowledged."""
+"""Moves records from the archive to the sender, and the cursor after what was acknowledged, in order."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from vmsonar_archive.lines import BadLine
+from vmsonar_archive.format.lines import BadLine
+from vmsonar_archive.system.errors import VmsonarError
 
 from vmsonar.forward.cursor import Cursor, Mark
 from vmsonar.forward.feed import Feed
-from vmsonar.forward.messages import Message, Outgoing
-from vmsonar.forward.sender import Fate, Outcome, Sender
+from vmsonar.forward.messages import (
+    Fate,
+    ForwardMessage,
+    Outcome,
+    Outgoing,
+    Refused,
+    Sender,
+    journal_undelivered,
+)
 from vmsonar.forward.tail import Record
 from vmsonar.forward.translate import Translator
-from vmsonar.forward.undeliverable import journal_undelivered
-from vmsonar.forward.window import WINDOW_BYTES, Window
 
+# This little keeps the process under 60 MB whatever the backlog, and is more than a round trip needs.
+WINDOW_BYTES = 2**20
 # What a message takes besides its value: key, headers, the protocol's own.
 OVERHEAD = 1024
+# After this many refused records in a row, the receiver is asked whether it takes any.
+_DOUBTED = 20
+
+
+class Window:
+    """Records from the first that is not acknowledged to the last that was handed to the sender."""
+
+    def __init__(self, max_bytes: int = WINDOW_BYTES, max_records: int = 500) -> None:
+        self._max_records = max_records
+        self._max_bytes = max_bytes
+        self._records: deque[Outgoing] = deque()
+        self._by_token: dict[int, tuple[Outgoing, ForwardMessage]] = {}
+        self._bytes = 0
+        self._token = 0
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @property
+    def has_room(self) -> bool:
+        """One record always fits."""
+        return len(self._records) < self._max_records and self._bytes < self._max_bytes
+
+    def add(self, record: Outgoing) -> None:
+        self._records.append(record)
+        self._bytes += record.size
+
+    def queued(self) -> list[Outgoing]:
+        """The records that have messages to hand over; they are the last ones."""
+        found: list[Outgoing] = []
+        for record in reversed(self._records):
+            if not record.queue:
+                break
+            found.append(record)
+        return found[::-1]
+
+    @property
+    def waiting(self) -> int:
+        """Messages that are not answered for."""
+        return len(self._by_token)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether messages are still to be handed over or to be answered for."""
+        return bool(self._by_token) or bool(self._records and self._records[-1].queue)
+
+    def set_aside(self, record: Outgoing) -> None:
+        """Takes no more room for a record that waits for the answer to others."""
+        self._bytes -= record.size
+        record.size = 0
+
+    def last_seq(self, kind: str) -> int:
+        """The last record of a kind that is under way; 0 when there is none."""
+        return max((record.mark.seq for record in self._records if record.kind == kind), default=0)
+
+    def submitted(self, record: Outgoing, message: ForwardMessage) -> int:
+        """Notes that a message is on its way; returns the token to recognise its answer by."""
+        self._token += 1
+        self._by_token[self._token] = (record, message)
+        record.waiting += 1
+        return self._token
+
+    def answered(self, token: int) -> tuple[Outgoing, ForwardMessage] | None:
+        """The message behind an answer; None for one that nobody waits for."""
+        found = self._by_token.pop(token, None)
+        if found is not None:
+            found[0].waiting -= 1
+        return found
+
+    def passed(self) -> list[Outgoing]:
+        """Takes out the records at the beginning that are done."""
+        done = []
+        while self._records and self._records[0].is_done:
+            record = self._records.popleft()
+            self._bytes -= record.size
+            done.append(record)
+        return done
 
 
 class Rewind(Exception):
@@ -29,11 +114,22 @@ class TooMuch(Rewind):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """How messages are addressed, and how large they may be."""
+class Topics:
+    """The topic of each kind of record, and how large a message may be."""
 
-    topics: dict[str, str]
+    by_kind: dict[str, str]
     max_message: int
+
+
+@dataclass(slots=True)
+class Caution:
+    """What refusals have taught, for as long as the process lives."""
+
+    #: Up to these numbers one message goes at a time, to see which one is not taken.
+    until: dict[str, int] = field(default_factory=dict)
+    window_bytes: int = WINDOW_BYTES
+    #: The smallest message of each topic that was taken: sent again, it tells whether the receiver takes any.
+    taken: dict[str, ForwardMessage] = field(default_factory=dict)
 
 
 class Pump:
@@ -44,35 +140,38 @@ class Pump:
         feed: Feed,
         translator: Translator,
         sender: Sender,
-        target: Target,
+        topics: Topics,
         cursor: Cursor,
         state: Path,
         log: Callable[[str], None],
-        careful_until: dict[str, int] | None = None,
-        window_bytes: int = WINDOW_BYTES,
+        caution: Caution,
     ) -> None:
-        """Up to the numbers `careful_until` one message goes at a time, to see which one is not taken."""
-        self.window = Window(window_bytes)
+        self.window = Window(caution.window_bytes)
         self.is_dry = False
-        self.careful_until = dict(careful_until or {})
         #: The last record of each kind that is done with.
         self.progress: dict[str, int] = {}
         self._feed = feed
         self._records: Iterator[Record | None] = feed.records()
         self._translator = translator
         self._sender = sender
-        self._target = target
+        self._topics = topics
         self._cursor = cursor
         self._state = state
         self._log = log
+        self._caution = caution
+        #: Records of each topic that were refused since one was taken.
+        self._doubted: dict[str, list[Outgoing]] = {}
+        self._probe: Outgoing | None = None
 
     def step(self, seconds: float) -> bool:
         """Sends what there is room for and takes in answers; True when the cursor moved."""
         self._fill()
         self._submit_queued()
-        if self.window:
+        if self.window.waiting:
             for outcome in self._sender.wait(seconds):
                 self._answer(outcome)
+        elif self._doubted:
+            self._ask_again()
         return self._advance()
 
     def take_last(self, outcomes: list[Outcome]) -> bool:
@@ -83,7 +182,9 @@ class Pump:
 
     def _fill(self) -> None:
         self.is_dry = False
-        while self.window.has_room and not (self.window and self._is_careful):
+        while (
+            self.window.has_room and not (self._is_careful and self.window.is_busy) and not self._is_in_doubt
+        ):
             record = next(self._records)
             if record is None:
                 self.is_dry = True
@@ -94,7 +195,11 @@ class Pump:
 
     @property
     def _is_careful(self) -> bool:
-        return any(self.progress.get(kind, 0) < until for kind, until in self.careful_until.items())
+        return any(self.progress.get(kind, 0) < until for kind, until in self._caution.until.items())
+
+    @property
+    def _is_in_doubt(self) -> bool:
+        return any(len(records) >= _DOUBTED for records in self._doubted.values())
 
     def _submit_queued(self) -> None:
         """Hands over what is queued; when careful, one message once the one before is answered."""
@@ -104,11 +209,13 @@ class Pump:
                     return
                 message = outgoing.queue.popleft()
                 if self._is_too_large(message):
-                    self._give_up(message, f"larger than max_message ({self._target.max_message} bytes)")
+                    reason = f"larger than max_message ({self._topics.max_message} bytes)"
+                    self._doubt(outgoing, message, reason)
                 else:
                     self._sender.submit(message, self.window.submitted(outgoing, message))
 
     def _take(self, record: Record) -> None:
+        unreadable = record.unreadable_before
         try:
             if record.passed:
                 self._translator.learn(record)
@@ -117,6 +224,7 @@ class Pump:
         except BadLine as error:
             self._log(f"{record.kind} {record.stamp.seq} cannot be read ({error}): it is passed over")
             value = None
+            unreadable += 1
         messages = [] if value is None else self._messages(record, value)
         self.window.add(
             Outgoing(
@@ -125,27 +233,29 @@ class Pump:
                 deque(messages),
                 sum(len(message.value) for message in messages),
                 record.dropped_before,
-                record.unreadable_before,
+                unreadable,
+                record.up_to,
+                not self._cursor.has(record.kind, record.stamp),
             )
         )
 
-    def _messages(self, record: Record, value: bytes) -> list[Message]:
+    def _messages(self, record: Record, value: bytes) -> list[ForwardMessage]:
         stamp = record.stamp
         headers = self._translator.headers(self._feed.identity.archive, stamp, self._feed.journal.head)
-        topic, key = self._target.topics[record.kind], self._translator.node_at(stamp.seq)
-        message = Message(topic, key, value, headers)
-        return self._parts(message, self._target.max_message) if self._is_too_large(message) else [message]
+        topic, key = self._topics.by_kind[record.kind], self._translator.node_at(stamp.seq)
+        message = ForwardMessage(topic, key, value, headers)
+        return self._parts(message, self._topics.max_message) if self._is_too_large(message) else [message]
 
-    def _is_too_large(self, message: Message) -> bool:
-        return len(message.value) + OVERHEAD > self._target.max_message
+    def _is_too_large(self, message: ForwardMessage) -> bool:
+        return len(message.value) + OVERHEAD > self._topics.max_message
 
-    def _parts(self, message: Message, limit: int) -> list[Message]:
+    def _parts(self, message: ForwardMessage, limit: int) -> list[ForwardMessage]:
         values = self._translator.split(message.value, limit - OVERHEAD)
         if len(values) == 1:
             return [message]
         outer = f"{message.headers['part']}." if "part" in message.headers else ""
         return [
-            Message(
+            ForwardMessage(
                 message.topic,
                 message.key,
                 value,
@@ -162,38 +272,78 @@ class Pump:
             return
         outgoing, message = found
         if outcome.fate is Fate.ACKNOWLEDGED:
+            outgoing.acknowledged += 1
             self._cursor.counts.bytes_sent += len(message.value)
+            self._trust(message)
             return
+        if outgoing is self._probe:
+            raise self._refused_all(message.topic)
         if not self._is_careful:
             # The receiver may have judged a batch of several; alone it may pass.
             outgoing.queue.appendleft(message)
-            self.careful_until[outgoing.kind] = self.window.last_seq(outgoing.kind)
+            self._caution.until[outgoing.kind] = self.window.last_seq(outgoing.kind)
             raise TooMuch(outcome.detail)
         parts = self._parts(message, len(message.value) // 2 + OVERHEAD)
         if len(parts) == 1:
-            self._give_up(message, outcome.detail)
+            self._doubt(outgoing, message, outcome.detail)
         else:
             outgoing.queue.extendleft(reversed(parts))
 
-    def _give_up(self, message: Message, reason: str) -> None:
+    def _doubt(self, outgoing: Outgoing, message: ForwardMessage, reason: str) -> None:
+        """Holds a refused record, and with it the cursor, until it is known who is at fault."""
+        if not outgoing.refused:
+            self._doubted.setdefault(message.topic, []).append(outgoing)
+            self.window.set_aside(outgoing)
+        outgoing.refused.append((message, reason))
+
+    def _trust(self, message: ForwardMessage) -> None:
+        """The receiver takes messages of this topic: those that it refused before are at fault themselves."""
+        smallest = self._caution.taken.setdefault(message.topic, message)
+        if len(message.value) < len(smallest.value):
+            self._caution.taken[message.topic] = message
+        for outgoing in self._doubted.pop(message.topic, ()):
+            for refused, reason in outgoing.refused:
+                self._give_up(refused, reason)
+            outgoing.given_up += len(outgoing.refused)
+            outgoing.refused.clear()
+
+    def _ask_again(self) -> None:
+        """Sends what was taken before once more: only a receiver that still takes it may have others passed over."""
+        topic = max(self._doubted, key=lambda topic: len(self._doubted[topic]))
+        taken = self._caution.taken.get(topic)
+        if taken is None:
+            raise self._refused_all(topic)
+        self._probe = Outgoing("probe", Mark(), deque(), 0)
+        self._sender.submit(taken, self.window.submitted(self._probe, taken))
+
+    def _refused_all(self, topic: str) -> Refused:
+        doubted = self._doubted[topic]
+        smallest = min(len(message.value) for one in doubted for message, _ in one.refused)
+        reason = doubted[-1].refused[-1][1]
+        return Refused(
+            f"{reason}: so it is with all of the last {len(doubted)} records for {topic}, down to {smallest} bytes; "
+            "nothing is passed over: check the receiver's limits, forward.url and the credentials"
+        )
+
+    def _give_up(self, message: ForwardMessage, reason: str) -> None:
         self._cursor.counts.undeliverable += 1
         which = f"record {message.headers['seq']}, {len(message.value)} bytes to {message.topic}"
         self._log(f"undeliverable and passed over: {which}: {reason}")
         try:
             journal_undelivered(self._state, message, reason)
-        except OSError as error:
-            self._log(f"cannot write to {self._state}: {error.strerror}")
+        except (OSError, VmsonarError) as error:
+            self._log(f"cannot write to {self._state}: {error}")
 
     def _advance(self) -> bool:
         done = self.window.passed()
         for outgoing in done:
             counts = self._cursor.counts
-            counts.sent += outgoing.size > 0
+            counts.sent += outgoing.is_sent
             counts.unreadable += outgoing.unreadable_before
             if outgoing.dropped_before:
                 counts.lost += outgoing.dropped_before
                 self._log(f"lost: retention dropped {outgoing.dropped_before} records before they were sent")
-            if outgoing.mark.seq > self._feed.floor[outgoing.kind]:
-                self._cursor.move(outgoing.kind, outgoing.mark)
+            if outgoing.is_new:
+                self._cursor.move(outgoing.kind, outgoing.mark, outgoing.up_to)
             self.progress[outgoing.kind] = outgoing.mark.seq
         return bool(done)

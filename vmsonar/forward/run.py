@@ -8,37 +8,38 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from vmsonar_archive import files
-from vmsonar_archive.errors import VmsonarError
-from vmsonar_archive.identity import ArchiveIdentity, read_identity
-from vmsonar_archive.layout import ARCHIVE_FILE
-from vmsonar_archive.lock import WriterLock
+from vmsonar_archive.format.identity import ArchiveIdentity, read_identity
+from vmsonar_archive.format.layout import ARCHIVE_FILE
+from vmsonar_archive.system import files
+from vmsonar_archive.system.errors import VmsonarError
+from vmsonar_archive.system.rights import callers
+from vmsonar_archive.write.lock import WriterLock
+from vmsonar_archive.write.outputs import refuse_archive
 
-from vmsonar.forward.backoff import Backoff
-from vmsonar.forward.build import Plan
+from vmsonar.daemon.log import Log
+from vmsonar.daemon.notify import Notifier
+from vmsonar.daemon.signals import Signals
 from vmsonar.forward.cursor import Cursor, read_cursor, write_cursor
 from vmsonar.forward.feed import AnotherArchive, Feed, first_cursor
-from vmsonar.forward.pump import Pump, Rewind, TooMuch
-from vmsonar.forward.sender import Refused, Sender
+from vmsonar.forward.messages import Refused, Sender
+from vmsonar.forward.plan import ForwardPlan
+from vmsonar.forward.pump import Caution, Pump, Rewind, TooMuch
 from vmsonar.forward.status import ForwardStatus, lag_seconds, write_status
-from vmsonar.forward.window import WINDOW_BYTES
-from vmsonar.log import Log
-from vmsonar.notify import Notifier
-from vmsonar.signals import Signals
+from vmsonar.host.backoff import Backoff
 
 _POLL_SECONDS = 0.2
 _IDLE_SECONDS = 1.0
 _CURSOR_SECONDS = 1.0
 _STATUS_SECONDS = 5.0
-# What is over sooner is not worth a line.
+# Shorter trouble is not logged.
 _PATIENCE_SECONDS = 3.0
 # How long a stop may take while records are still being acknowledged.
 _LAST_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How this run differs from the usual one."""
+class RunOptions:
+    """Options of one run."""
 
     once: bool = False
     #: How long `once` may take.
@@ -47,32 +48,41 @@ class Way:
 
 
 class Forwarder:
-    """Holds the cursor; puts up new feeds, senders and pumps as often as they are needed."""
+    """Holds the cursor; starts a session with a new feed, sender and pump whenever one is needed."""
 
-    def __init__(self, root: Path, state: Path, plan: Plan, way: Way, log: Log, signals: Signals) -> None:
+    def __init__(
+        self, root: Path, state: Path, plan: ForwardPlan, options: RunOptions, log: Log, signals: Signals
+    ) -> None:
         self._root = root
         self._state = state
         self._plan = plan
-        self._way = way
+        self._options = options
         self._log = log
         self._signals = signals
         self._notifier = Notifier()
         self._backoff = Backoff()
         self._cursor: Cursor | None = None
         self._saved_at = self._status_at = 0.0
-        self._careful_until: dict[str, int] = {}
+        self._caution = Caution()
         self._resume: dict[str, int] = {}
-        self._window_bytes = WINDOW_BYTES
         self._trouble: str | None = None
         self._trouble_since = 0.0
         self._told = False
         self._stopping_since: float | None = None
         self._last_error: tuple[str, datetime] | None = None
         self._disk_trouble = False
-        self._retried = 0
+        self._retried = self._sent_before = 0
+        #: How far it has come, also where it ends by an error.
+        self.status: ForwardStatus | None = None
+
+    @property
+    def sent_now(self) -> int:
+        """Records sent by this run, not counting what earlier runs sent."""
+        return self.status.counts.sent - self._sent_before if self.status else 0
 
     def run(self) -> ForwardStatus:
         """Returns when it is time to stop; raises Refused when the receiver will never take anything."""
+        refuse_archive(self._state)
         files.make_folders(self._state, self._state)
         lock = WriterLock(self._state)
         try:
@@ -81,21 +91,21 @@ class Forwarder:
             lock.close()
 
     def _run(self) -> ForwardStatus:
-        end = time.monotonic() + self._way.timeout if self._way.timeout is not None else None
+        end = time.monotonic() + self._options.timeout if self._options.timeout is not None else None
         identity = self._wait_for_archive(end)
         self._notifier.ready()
         while identity is not None:
             try:
                 status = self._session(identity, end)
             except TooMuch:
-                self._window_bytes = max(1, self._window_bytes // 2)
+                self._caution.window_bytes = max(1, self._caution.window_bytes // 2)
             except Rewind as error:
                 self._log.warning(f"{error}; sending again from the last acknowledged record")
                 self._retried += 1
                 self._pause(self._backoff.next(), end)
             except AnotherArchive as error:
                 self._log.warning(f"{error}: its records are sent from the beginning")
-                self._cursor, self._resume, self._careful_until = None, {}, {}
+                self._cursor, self._resume, self._caution = None, {}, Caution()
             else:
                 return status
             identity = self._wait_for_archive(end)
@@ -108,7 +118,7 @@ class Forwarder:
         """The archive's identity; a service may be started before there is an archive."""
         waited = False
         while not self._signals.stop:
-            if (self._root / ARCHIVE_FILE).exists() or self._way.once:
+            if (self._root / ARCHIVE_FILE).exists() or self._options.once:
                 return read_identity(self._root)
             if not waited:
                 self._log.info(f"{self._root} is not an archive yet: waiting for the recorder")
@@ -121,13 +131,14 @@ class Forwarder:
         """One feed and one sender, from the cursor on."""
         cursor = self._cursor = self._cursor or self._load(identity)
         self._plan.attend(self._root)
-        feed = Feed(self._root, identity, cursor, self._log.warning, self._way.since, self._resume)
+        feed = Feed(self._root, identity, cursor, self._log.warning, self._options.since, self._resume)
         try:
-            sender = self._plan.sender(identity)
+            with callers():  # passwords and keys are theirs
+                sender = self._plan.sender(identity)
+            sender.end = end
             translator = self._plan.translator(identity, cursor)
             pump = Pump(
-                feed, translator, sender, self._plan.target, cursor, self._state, self._log.warning,
-                self._careful_until, self._window_bytes,
+                feed, translator, sender, self._plan.topics, cursor, self._state, self._log.warning, self._caution
             )  # fmt: skip
             session = _Session(feed, pump, sender, lambda: cursor.keep_boots(translator.known.boots))
             return self._attend(session, cursor, end)
@@ -144,11 +155,11 @@ class Forwarder:
                 self._save(session, cursor)
                 if pump.is_dry and not pump.window:
                     sender.wait(0)
-                    self._pause(_IDLE_SECONDS if not self._way.once else 0, end)
+                    self._pause(_IDLE_SECONDS if not self._options.once else 0, end)
             return self._finish(session, cursor)
         except (Rewind, Refused, VmsonarError) as error:
             self._note(str(error))
-            self._careful_until, self._resume = pump.careful_until, pump.progress
+            self._resume = pump.progress
             session.close()
             self._save(session, cursor, now=True)
             raise
@@ -158,7 +169,7 @@ class Forwarder:
             return True
         is_done = pump.is_dry and not pump.window
         if not self._signals.stop:
-            return self._way.once and is_done
+            return self._options.once and is_done
         if self._stopping_since is None:
             # At shutdown the recorder has written its last sample just before: it is worth another look.
             self._stopping_since = time.monotonic()
@@ -174,7 +185,7 @@ class Forwarder:
     def _load(self, identity: ArchiveIdentity) -> Cursor:
         cursor = read_cursor(self._state, self._log.warning)
         if cursor is not None and cursor.archive == identity.archive:
-            self._retried = cursor.counts.retried
+            self._retried, self._sent_before = cursor.counts.retried, cursor.counts.sent
             return cursor
         if cursor is not None:
             self._log.warning(
@@ -185,7 +196,7 @@ class Forwarder:
         return cursor
 
     def _watch(self, sender: Sender) -> None:
-        """Tells of trouble that lasts, and when it is over; neither what passes nor what is repeated."""
+        """Logs trouble that lasts, once, and its end."""
         if sender.trouble is None:
             if self._told:
                 self._log.info("records are acknowledged again")
@@ -204,10 +215,10 @@ class Forwarder:
         self._trouble = trouble
 
     def _save(self, session: "_Session", cursor: Cursor, now: bool = False) -> ForwardStatus:
-        """Writes cursor and status when it is time; a disk that does not let us is told of once."""
+        """Writes cursor and status when they are due; a failing disk is logged once."""
         cursor.counts.retried = self._retried + session.sender.retried
         session.remember()
-        status = self._status(session, cursor)
+        status = self.status = self._status(session, cursor)
         clock = time.monotonic()
         try:
             if now or (session.moved and clock - self._saved_at > _CURSOR_SECONDS):
@@ -255,7 +266,7 @@ class Forwarder:
 
 @dataclass(slots=True)
 class _Session:
-    """What belongs together between two rewinds."""
+    """The feed, pump and sender between two rewinds."""
 
     feed: Feed
     pump: Pump
@@ -267,10 +278,6 @@ class _Session:
         return bool(self.pump.progress)
 
     def close(self) -> None:
-        """Takes in what is acknowledged by now and lets go of the rest."""
+        """Counts what is acknowledged by now and drops the rest."""
         with suppress(Rewind, Refused):
             self.pump.take_last(self.sender.close())
-
-
-def is_all_sent(status: ForwardStatus) -> bool:
-    return status.lag_records == 0 and status.under_way == 0

@@ -1,22 +1,24 @@
-"""The section `forward` of the configuration, checked as a whole before anything is opened."""
+"""The section `forward` of the configuration, checked as a whole; secrets come from files only."""
 
 import os
 import re
 import ssl
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from vmsonar_archive.errors import UsageError
+from vmsonar_archive.system.errors import UsageError
 
-from vmsonar.config_forward import Forward
-from vmsonar.forward.secrets import read_secret
+from vmsonar.config.schema import Forward
 
+SASL = {"plain": "PLAIN", "scram-sha-256": "SCRAM-SHA-256", "scram-sha-512": "SCRAM-SHA-512"}
+# The ways to log in that go with each receiver.
+_LOGINS = {"kafka": ("none", *SASL), "kafka_proxy": ("plain",), "http": ("none", "basic", "bearer")}
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-SASL = {"plain": "PLAIN", "scram-sha-256": "SCRAM-SHA-256", "scram-sha-512": "SCRAM-SHA-512"}
-_FOR = {"kafka": ("none", *SASL), "kafka_proxy": ("plain",), "http": ("none", "basic", "bearer")}
+_MAX_SECRET = 64 * 1024
 
 
 def check(forward: Forward) -> str:
@@ -26,8 +28,8 @@ def check(forward: Forward) -> str:
     for key, name in (("cluster", forward.cluster), ("topic_prefix", forward.topic_prefix or "x")):
         if not _NAME.fullmatch(name):
             raise UsageError(f"forward.{key}: {name!r} is not letters, digits, dots, dashes and underscores")
-    if forward.auth not in _FOR[forward.to]:
-        known = ", ".join(_FOR[forward.to])
+    if forward.auth not in _LOGINS[forward.to]:
+        known = ", ".join(_LOGINS[forward.to])
         raise UsageError(
             f"forward.auth: {forward.auth} does not go with to: {forward.to}; one of {known} does"
         )
@@ -67,6 +69,16 @@ def password(forward: Forward, environment: Mapping[str, str] = os.environ) -> s
     if forward.password_file is None:
         raise UsageError(f"forward.auth: {forward.auth} needs password_file")
     return read_secret(forward.password_file, "forward.password_file", environment)
+
+
+def secrets(forward: Forward) -> tuple[str, ...]:
+    """What the receiver gets to know from us, and may quote when it complains."""
+    known = []
+    if forward.auth == "bearer" and forward.token_file is not None:
+        known.append(read_secret(forward.token_file, "forward.token_file"))
+    elif forward.auth != "none":
+        known.append(password(forward))
+    return (*known, urlsplit(forward.url).query if forward.url else "")
 
 
 def producer_settings(forward: Forward, cluster: str, node: str) -> dict[str, Any]:
@@ -130,6 +142,35 @@ def tls_context(forward: Forward) -> ssl.SSLContext | None:
                 f"forward.tls.certificate_file: cannot use {tls.certificate_file}: {error}"
             ) from None
     return context
+
+
+def read_secret(name: str, key: str, environment: Mapping[str, str] = os.environ) -> str:
+    """The content of a file without its last newline; a bare name is that of a systemd credential."""
+    path = _secret_path(name, key, environment)
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read(_MAX_SECRET)
+    except OSError as error:
+        raise UsageError(f"{key}: cannot read {path}: {error.strerror}") from None
+    if mode & stat.S_IROTH:
+        raise UsageError(f"{key}: everybody can read {path}: chmod 600 {path}")
+    secret = content.decode("utf-8", "replace").removesuffix("\n").removesuffix("\r")
+    if not secret:
+        raise UsageError(f"{key}: {path} is empty")
+    return secret
+
+
+def _secret_path(name: str, key: str, environment: Mapping[str, str]) -> Path:
+    if "/" in name:
+        return Path(name)
+    folder = environment.get("CREDENTIALS_DIRECTORY")
+    if not folder:
+        raise UsageError(
+            f"{key}: {name} is not a path, and there are no systemd credentials: give a path, "
+            f"or LoadCredential={name}:/path in the unit"
+        )
+    return Path(folder) / name
 
 
 def _readable(name: str | None, key: str) -> str:

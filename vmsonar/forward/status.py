@@ -1,13 +1,14 @@
-"""What forwarding is doing, in a file that `vmsonar status` and other programs read."""
+"""The state of forwarding, in a file that `vmsonar status` and other programs read."""
 
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from vmsonar_archive import files
-from vmsonar_archive.errors import VmsonarError
-from vmsonar_archive.identity import read_identity
-from vmsonar_archive.last import last_sample
+from vmsonar_archive.format.identity import read_identity
+from vmsonar_archive.format.layout import SAMPLE
+from vmsonar_archive.read.reader import last_sample
+from vmsonar_archive.system import files
+from vmsonar_archive.system.errors import VmsonarError
 
 from vmsonar.forward.cursor import Counts, Cursor, read_cursor
 
@@ -15,7 +16,7 @@ STATUS_FILE = "status.json"
 
 
 class ForwardStatus(msgspec.Struct, kw_only=True, omit_defaults=False):
-    """How far forwarding has come and what it has to say."""
+    """How far forwarding has come, and its troubles."""
 
     #: When this was written; a running forwarder writes every few seconds.
     time: datetime
@@ -39,6 +40,10 @@ class ForwardStatus(msgspec.Struct, kw_only=True, omit_defaults=False):
     journal_head: str = ""
 
 
+def is_all_sent(status: ForwardStatus) -> bool:
+    return status.lag_records == 0 and status.under_way == 0
+
+
 def write_status(state: Path, status: ForwardStatus) -> None:
     files.write_whole(state / STATUS_FILE, msgspec.json.encode(status) + b"\n")
 
@@ -46,7 +51,7 @@ def write_status(state: Path, status: ForwardStatus) -> None:
 def read_status(state: Path, archive: Path) -> ForwardStatus | None:
     """The last status, with the lag as it is now; None where nothing of this archive was ever forwarded."""
     try:
-        status = msgspec.json.decode((state / STATUS_FILE).read_bytes(), type=ForwardStatus)
+        status = msgspec.json.decode(files.read_inside(state, STATUS_FILE), type=ForwardStatus)
         cursor = read_cursor(state, lambda _warning: None)
         is_of_it = read_identity(archive).archive == status.archive
     except (OSError, msgspec.MsgspecError, VmsonarError):
@@ -63,7 +68,8 @@ def _bring_up_to_date(status: ForwardStatus, cursor: Cursor, archive: Path) -> N
     if newest is None:
         return
     status.seq, status.sent_until, status.counts = cursor.sample.seq, cursor.sample.time, cursor.counts
-    status.lag_records = max(0, newest.seq - cursor.sample.seq)
+    is_sent = cursor.has(SAMPLE, newest) or (newest.run, newest.seq) == (cursor.sample.run, cursor.sample.seq)
+    status.lag_records = 0 if is_sent else max(1, newest.seq - cursor.sample.seq)
     status.lag_seconds = lag_seconds(cursor, newest.time) if status.lag_records else 0.0
 
 

@@ -1,11 +1,4 @@
-"""Follows one kind of record through an archive that is being written, rolled over, merged, repaired and pruned.
-
-Invariants:
-- Records come in the order of their numbers, each once; where we are is a number, never a place in a file.
-- Only what the journal does not list is followed byte by byte; whatever happens to a file afterwards (sealing,
-  recompression, merging, repair) leaves its records their numbers, so that reading goes on by number.
-- A file that is gone when we come to it ends the round; the journal, which is written first, then tells why.
-"""
+"""Follows one kind of record through an archive that is being written, rolled over, merged, repaired and pruned."""
 
 import os
 from bisect import bisect_right
@@ -13,16 +6,151 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-from vmsonar_archive import files, layout
-from vmsonar_archive.frames import read_frames
-from vmsonar_archive.journal import Entry
-from vmsonar_archive.layout import SegmentName
-from vmsonar_archive.lines import BadLine, decode_stamp
+import zstandard
+from vmsonar_archive.format import layout
+from vmsonar_archive.format.frames import Lines, read_frames
+from vmsonar_archive.format.journal import JournalEntry, Ledger
+from vmsonar_archive.format.layout import SegmentName
+from vmsonar_archive.format.lines import MAX_LINE, BadLine, checked, decode_stamp
+from vmsonar_archive.read.source import FolderSource
 from vmsonar_archive.records import Stamp
+from vmsonar_archive.records.sets import Taken
+from vmsonar_archive.system import files
 
-from vmsonar.forward.ledger_view import LedgerView
-from vmsonar.forward.line_stream import Damaged, LineStream
+# So little that what comes out of it stays small, whatever the size of the segment.
+_CHUNK = 16 * 1024
+_MAX_WINDOW = 8 * 1024 * 1024
+
+
+class Damaged(ValueError):
+    """The bytes are damaged; reading frame by frame may get at what follows."""
+
+
+class LineStream:
+    """Continues where it stopped; notices when another file takes the place of the one it reads."""
+
+    def __init__(self, path: str, file: BinaryIO) -> None:
+        self.path = path
+        self._file = file
+        status = os.fstat(file.fileno())
+        self._identity = (status.st_dev, status.st_ino)
+        self._machine: zstandard.ZstdDecompressionObj | None = None
+        self._rest = b""
+
+    def reads(self, path: str, status: os.stat_result) -> bool:
+        """Whether this is the file that lies at the path now."""
+        return path == self.path and (status.st_dev, status.st_ino) == self._identity
+
+    def close(self) -> None:
+        self._file.close()
+
+    def frames(self) -> Iterator[Lines]:
+        """The frames of the whole file, for a file in which lines cannot be read on."""
+        self._file.seek(0)
+        return read_frames(self._file)
+
+    def next_lines(self) -> list[bytes] | None:
+        """The lines of the next piece, which may be none; None at the end of what is written so far."""
+        data = self._file.read(_CHUNK)
+        if not data:
+            return None
+        text = self._decompress(data)
+        *whole, self._rest = (self._rest + text).split(b"\n")
+        if len(self._rest) > MAX_LINE:
+            raise Damaged("a line is too long")
+        try:
+            return [checked(line) for line in whole]
+        except BadLine as error:
+            raise Damaged(str(error)) from None
+
+    def _decompress(self, data: bytes) -> bytes:
+        parts = []
+        try:
+            while data:
+                if self._machine is None:
+                    self._machine = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).decompressobj()
+                parts.append(self._machine.decompress(data))
+                data = b""
+                if self._machine.eof:
+                    data = self._machine.unused_data
+                    self._machine = None
+        except zstandard.ZstdError as error:
+            raise Damaged(str(error)) from None
+        return b"".join(parts)
+
+
+class LedgerView:
+    """The journal as it is now; cheap to refresh."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._begin()
+
+    def _begin(self) -> None:
+        self.ledger = Ledger()
+        self._offset = 0
+        self._inode = -1
+
+    @property
+    def head(self) -> str:
+        return self.ledger.head
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Differs whenever the journal differs."""
+        return self._inode, self._offset
+
+    def refresh(self) -> None:
+        """Takes in the whole lines that were added."""
+        try:
+            with files.open_inside(self._root, layout.JOURNAL_FILE) as file:
+                status = os.fstat(file.fileno())
+                if status.st_ino != self._inode or status.st_size < self._offset:
+                    self._begin()
+                    self._inode = status.st_ino
+                if status.st_size > self._offset:
+                    file.seek(self._offset)
+                    self._take(file.read(status.st_size - self._offset))
+        except FileNotFoundError:
+            self._begin()
+
+    def _take(self, data: bytes) -> None:
+        end = data.rfind(b"\n") + 1
+        for line in data[:end].split(b"\n")[:-1]:
+            self.ledger.add(line)
+        self._offset += end
+
+    def lost_between(self, kind: str, after: int, before: int, present: dict[str, int]) -> int:
+        """Records of a kind with numbers between the two that were in files which are no longer there."""
+        missing = [entry for path, entry in self.ledger.current.items() if path not in present]
+        return sum(
+            self._records_after(entry, kind, after)
+            for entry in (*self.ledger.dropped, *missing)
+            if _kind(entry) == kind and (entry.last_seq or 0) > after and (entry.first_seq or 0) < before
+        )
+
+    def _records_after(self, entry: JournalEntry, kind: str, seq: int) -> int:
+        """How many records of a file come after that number, which may lie inside it."""
+        records, last = entry.records or 0, entry.last_seq or 0
+        if (entry.first_seq or 0) > seq:
+            return records
+        # Both kinds share the numbers: those of the other kind are not this file's.
+        others = [
+            other for other in (*self.ledger.dropped, *self.ledger.current.values()) if _kind(other) != kind
+        ]
+        inside = [other for other in others if seq < (other.first_seq or 0) and (other.last_seq or 0) < last]
+        return min(records, last - seq - sum(other.records or 0 for other in inside))
+
+    def forget_before(self, seq: int) -> None:
+        """Forgets dropped files that nobody will ask about any more."""
+        self.ledger.dropped = [entry for entry in self.ledger.dropped if (entry.last_seq or 0) > seq]
+
+
+def _kind(entry: JournalEntry) -> str | None:
+    name = SegmentName.parse(entry.path)
+    return name.kind if name else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +165,36 @@ class Record:
     #: Records between the one before and this one that the archive no longer holds, or cannot be read.
     dropped_before: int = 0
     unreadable_before: int = 0
+    #: Everything up to this number came before it.
+    up_to: int = 0
 
 
 class _Moved(Exception):
-    """The files changed under us: look again."""
+    """The files changed while we read them: look again."""
 
 
 class Tail:
-    """The records of one kind after a given one, as far as they are written."""
+    """The written records of one kind that were not taken yet."""
 
-    def __init__(self, root: Path, kind: str, journal: LedgerView, after: int = 0) -> None:
+    def __init__(self, root: Path, kind: str, journal: LedgerView, taken: Taken | None = None) -> None:
         self.kind = kind
-        self.position = after
+        self._taken = Taken(up_to=taken.up_to, runs=dict(taken.runs)) if taken else Taken()
+        #: The highest number that was met.
+        self.position = self._taken.highest
+        self._up_to = 0
+        #: Segments that were read to their end, and what they were then.
+        self._done: dict[str, tuple[int | None, int | None]] = {}
         self._journal = journal
-        self._root = files.open_root(root)
+        self._source = FolderSource(root)
         self._stream: LineStream | None = None
         #: How many lines of the segment at hand were read, to tell how many could not be.
         self._lines_read = 0
         self._unreadable = 0
-        self._learning = after > 0
+        self._learning = self.position > 0
 
     def close(self) -> None:
         self._drop_stream()
-        os.close(self._root)
+        self._source.close()
 
     def read(self) -> Iterator[Record]:
         """What is new in the next segment that has something new; nothing when all is read."""
@@ -73,13 +208,39 @@ class Tail:
     def _round(self) -> Iterator[Record]:
         self._journal.refresh()
         version = self._journal.version
-        for name in self._candidates():
+        names = self.names()
+        for name in names[max(0, _count_up_to(names, self._taken.up_to) - 1) :]:
             if name.first_seq > self.position + 1:
                 self._check_unmoved(version)
-            before = self.position
-            yield from self._segment(name, version)
-            if self.position > before:
-                return
+            state = self._state(name.path)
+            if self._done.get(name.path) == state:
+                continue
+            self._up_to = self._vouched(names, name)
+            found = False
+            for record in self._segment(name, version):
+                found = found or not record.passed
+                yield record
+            self._done[name.path] = state
+            if found:
+                break
+        else:
+            self._done = {name.path: self._done[name.path] for name in names if name.path in self._done}
+        self._learning = False
+
+    def _state(self, path: str) -> tuple[int | None, int | None]:
+        """Differs when a segment may hold more than before: by the journal, or by its length."""
+        entry = self._journal.ledger.current.get(path)
+        if entry is not None:
+            return entry.records, entry.last_seq
+        with suppress(FileNotFoundError):
+            return None, os.stat(path, dir_fd=self._source.folder, follow_symlinks=False).st_size
+        return None, None
+
+    def _vouched(self, names: list[SegmentName], name: SegmentName) -> int:
+        """Up to where all was read when a segment's turn comes: no further than the journal goes, and no open file."""
+        ledger = self._journal.ledger
+        opened = (one.first_seq for one in names if one.path not in ledger.current)
+        return min(name.first_seq, ledger.last_seq + 1, *opened) - 1
 
     def _check_unmoved(self, version: tuple[int, int]) -> None:
         """What seems to be missing may just have been merged into a file that was listed before."""
@@ -89,17 +250,13 @@ class Tail:
 
     def paths(self) -> dict[str, int]:
         """Every file of the archive with its size."""
-        return dict(files.list_tree(self._root))
+        return self._source.sizes()
 
     def names(self) -> list[SegmentName]:
         """The segments of this kind in the order of their records."""
         gone = self._journal.ledger.gone
         found = (SegmentName.parse(path) for path in self.paths() if path not in gone)
         return sorted(name for name in found if name is not None and name.kind == self.kind)
-
-    def _candidates(self) -> list[SegmentName]:
-        names = self.names()
-        return names[max(0, _count_up_to(names, self.position) - 1) :]
 
     def names_up_to(self, seq: int) -> list[SegmentName]:
         """The segments that begin with this number or a smaller one."""
@@ -121,7 +278,7 @@ class Tail:
 
     def _segment(self, name: SegmentName, version: tuple[int, int]) -> Iterator[Record]:
         entry = self._journal.ledger.current.get(name.path)
-        if entry is not None and (entry.last_seq or 0) <= self.position and not self._learning:
+        if entry is not None and (entry.last_seq or 0) <= self._taken.up_to and not self._learning:
             return
         try:
             for lines in self._pieces(name.path, entry):
@@ -135,45 +292,33 @@ class Tail:
         if entry is not None:
             self._settle(entry)
             self._drop_stream()
-        self._learning = False
 
-    def _pieces(self, path: str, entry: Entry | None) -> Iterator[list[bytes]]:
+    def _pieces(self, path: str, entry: JournalEntry | None) -> Iterator[list[bytes]]:
         """The lines of a segment piece by piece; where it is damaged, those that can still be got at."""
         stream = self._continue(path, entry)
         try:
             while (lines := stream.next_lines()) is not None:
                 yield lines
         except Damaged:
-            place = stream.place
-            self._drop_stream()
             self._lines_read = 0
-            with files.open_beneath(self._root, place) as file:
-                for found in read_frames(file):
+            try:
+                for found in stream.frames():
                     yield found.lines
+            finally:
+                self._drop_stream()
 
-    def _continue(self, path: str, entry: Entry | None) -> LineStream:
+    def _continue(self, path: str, entry: JournalEntry | None) -> LineStream:
         if self._stream is not None and self._is_in_place(self._stream, path):
             return self._stream
         self._drop_stream()
         self._lines_read = 0
-        self._stream = self._open(path, entry)
+        file = self._source.open_current(entry) if entry is not None else self._source.open(path)
+        self._stream = LineStream(path, file)
         return self._stream
-
-    def _open(self, path: str, entry: Entry | None) -> LineStream:
-        """The file that the journal speaks of: its next version, where that has not taken its place yet."""
-        if entry is not None:
-            for place in (path, layout.temporary(path)):
-                with suppress(FileNotFoundError):
-                    stream = LineStream(path, place, files.open_beneath(self._root, place))
-                    if stream.size == entry.bytes:
-                        return stream
-                    stream.close()
-        # It may have taken its place just now; or it is damaged.
-        return LineStream(path, path, files.open_beneath(self._root, path))
 
     def _is_in_place(self, stream: LineStream, path: str) -> bool:
         try:
-            return stream.reads(path, os.stat(path, dir_fd=self._root, follow_symlinks=False))
+            return stream.reads(path, os.stat(path, dir_fd=self._source.folder, follow_symlinks=False))
         except FileNotFoundError:
             return False
 
@@ -189,7 +334,7 @@ class Tail:
             except BadLine:
                 continue
             self._lines_read += 1
-            if stamp.seq > self.position:
+            if not self._taken.has(stamp):
                 yield self._next(stamp, line)
             elif self._learning:
                 yield Record(self.kind, stamp, line, passed=True)
@@ -198,12 +343,13 @@ class Tail:
         dropped = 0
         if stamp.seq > self.position + 1:
             dropped = self._journal.lost_between(self.kind, self.position, stamp.seq, self.paths())
-        record = Record(self.kind, stamp, line, False, dropped, self._unreadable)
+        record = Record(self.kind, stamp, line, False, dropped, self._unreadable, self._up_to)
         self._unreadable = 0
-        self.position = stamp.seq
+        self._taken.add(stamp.run, stamp.seq, self._up_to)
+        self.position = max(self.position, stamp.seq)
         return record
 
-    def _settle(self, entry: Entry) -> None:
+    def _settle(self, entry: JournalEntry) -> None:
         """A sealed segment is done, whether or not all of it could be read."""
         self._unreadable += max(0, (entry.records or 0) - self._lines_read)
         self.position = max(self.position, entry.last_seq or 0)

@@ -1,26 +1,98 @@
-"""From a line of the archive to the message that is sent, in one of two dialects."""
+"""Turns lines of the archive into messages of one of two dialects, split where they are too large."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from vmsonar_archive.dialect.known import HostName, Infos, Known
+from vmsonar_archive.dialect.history import History, HostName, Infos
 from vmsonar_archive.dialect.sonar import Sonar, envelope
-from vmsonar_archive.layout import SYSINFO
-from vmsonar_archive.lines import BadLine, decode_sample, decode_sysinfo, record_line
+from vmsonar_archive.format.layout import SYSINFO
+from vmsonar_archive.format.lines import BadLine, decode_sample, decode_sysinfo, finish, record_line
 from vmsonar_archive.records import KINDS, Sample, Stamp, SysInfo
 
-from vmsonar.forward.split import split_native, split_sonar
 from vmsonar.forward.tail import Record
 
 if TYPE_CHECKING:
     from vmsonar_archive.bundle.redact import Redactor
 
+
+#: Rows of a sample that belong to a job.
+_OF_JOBS = ("gpu_process", "job", "job_info", "process", "process_info")
+_encode = msgspec.json.Encoder().encode
+
+
+def split_sonar(value: bytes, limit: int) -> list[bytes]:
+    """Splits a sample by job into several messages; a single job may still be too large."""
+    whole = msgspec.json.decode(value)
+    attributes = whole["data"]["attributes"]
+    jobs = attributes.pop("jobs", [])
+    if len(jobs) < 2:
+        return [value]
+    # The node's state stands in each, because readers demand it; they drop one of two for the same time.
+    room = limit - len(_encode(whole)) - len(b',"jobs":[]')
+    parts = []
+    for number, group in enumerate(_packed([(job, len(_encode(job)) + 1) for job in jobs], room)):
+        if number == 1:
+            attributes.pop("errors", None)
+        attributes["jobs"] = group
+        parts.append(_encode(whole))
+    return parts
+
+
+def split_native(value: bytes, limit: int) -> list[bytes]:
+    """Splits a sample by job into several messages; rows of no job go into the first."""
+    whole = msgspec.json.decode(value)
+    whole.pop("crc", None)
+    groups = _rows_by_job(whole)
+    if not groups:
+        return [value]
+    stamp = {name: whole[name] for name in ("time", "seq", "run", "boot", "boottime")}
+    rest = {name: rows for name, rows in whole.items() if name not in _OF_JOBS}
+    sized = [(group, len(_encode(group))) for group in groups]
+    room = limit - len(_encode(stamp)) - len(b',"crc":"01234567"')
+    parts = [rest] if len(rest) > len(stamp) else []
+    parts += [{**stamp, **_joined(some)} for some in _packed(sized, room)]
+    return [finish(_encode(part)[:-1])[:-1] for part in parts] if len(parts) > 1 else [value]
+
+
+def _rows_by_job(whole: dict[str, Any]) -> list[dict[str, list[Any]]]:
+    """The rows of each process group, by kind."""
+    group_of = {(row["pid"], row["start_ticks"]): row.get("pgid") for row in whole.get("process", ())}
+    groups: dict[Any, dict[str, list[Any]]] = {}
+    for kind in _OF_JOBS:
+        for row in whole.get(kind, ()):
+            group = row.get("pgid", group_of.get((row.get("pid"), row.get("start_ticks"))))
+            groups.setdefault(group, {}).setdefault(kind, []).append(row)
+    return list(groups.values())
+
+
+def _joined(groups: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
+    rows: dict[str, list[Any]] = {}
+    for group in groups:
+        for kind, some in group.items():
+            rows.setdefault(kind, []).extend(some)
+    return rows
+
+
+def _packed(sized: list[tuple[Any, int]], room: int) -> Iterator[list[Any]]:
+    """Groups neighbours as long as they fit; one that is too large is a group of its own."""
+    group: list[Any] = []
+    used = 0
+    for item, size in sized:
+        if group and used + size > room:
+            yield group
+            group, used = [], 0
+        group.append(item)
+        used += size
+    if group:
+        yield group
+
+
 _decode_infos = msgspec.json.Decoder(Infos).decode
 
 
-class Selection:
+class RowSelection:
     """Which kinds are sent; none given means all."""
 
     def __init__(self, kinds: Collection[str] = ()) -> None:
@@ -39,16 +111,16 @@ class Selection:
 
 
 class Translator(ABC):
-    """Fed with every record in order: those that were sent before only teach it."""
+    """Sees every record in order, for what later ones refer to; translates those that are to be sent."""
 
-    def __init__(self, known: Known, selection: Selection, redactor: "Redactor | None") -> None:
+    def __init__(self, known: History, selection: RowSelection, redactor: "Redactor | None") -> None:
         self.known = known
         self._selection = selection
         self._redactor = redactor
 
     @abstractmethod
     def learn(self, record: Record) -> None:
-        """Takes in a record without sending it."""
+        """Remembers what later records need of one that is not sent."""
 
     @abstractmethod
     def translate(self, record: Record) -> bytes | None:
@@ -60,10 +132,10 @@ class Translator(ABC):
 
     @abstractmethod
     def split(self, value: bytes, limit: int) -> list[bytes]:
-        """The same message in several by job; in one where it cannot be divided."""
+        """The message split by job; a list of one where it cannot be split."""
 
     def headers(self, archive: str, stamp: Stamp, head: str) -> dict[str, str]:
-        """The record's id, and the journal's head where that does not tell whose it is."""
+        """The record's id, and the journal's head unless names are hidden."""
         hide = self._redactor
         if hide is None:
             return {
@@ -86,12 +158,12 @@ class Translator(ABC):
 
 
 class SonarTranslator(Translator):
-    """Messages that consumers of Sonar's format take unchanged."""
+    """Messages in Sonar's format."""
 
     def __init__(
         self,
         sonar: Sonar,
-        selection: Selection,
+        selection: RowSelection,
         redactor: "Redactor | None" = None,
     ) -> None:
         super().__init__(sonar.known, selection, redactor)
@@ -139,11 +211,11 @@ class NativeTranslator(Translator):
         self,
         node: str,
         host_name: HostName,
-        selection: Selection,
+        selection: RowSelection,
         redactor: "Redactor | None" = None,
-        known: Known | None = None,
+        known: History | None = None,
     ) -> None:
-        super().__init__(known or Known(), selection, redactor)
+        super().__init__(known or History(), selection, redactor)
         self._node = node
         self._host_name: HostName = host_name
 

@@ -1,1 +1,7 @@
-"""What makes vmsonar a service: installing, user-data, and saving what was recorded before the VM is gone."""
+"""The life of a VM: installation, user-data, termination notices, and saving the archive before the VM is gone.
+
+Comes in: configuration, notices of clouds. Goes out: units, user-data, delivered bundles. Imports forward, daemon,
+config.
+"""
+
+__all__ = ["checks", "cloud_init", "install", "notice", "step", "teardown"]

@@ -1,27 +1,23 @@
-"""What `vmsonar doctor` says about saving: whether bundles will get where they are to go."""
+"""Checks for `vmsonar doctor` whether bundles can reach save.to."""
 
 import os
 from datetime import datetime, timedelta
 from pathlib import Path
 
-import msgspec
-from vmsonar_archive.bundle.expiry import expiry
-from vmsonar_archive.bundle.send import read_url
-from vmsonar_archive.errors import VmsonarError
-from vmsonar_archive.interpreter import python
+from vmsonar_archive.bundle.make import read_url
+from vmsonar_archive.bundle.send.mint import expiry
 from vmsonar_archive.records import Capability
+from vmsonar_archive.system.errors import VmsonarError
 
-from vmsonar.config import Config
-from vmsonar.lifecycle.apart import within
-from vmsonar.lifecycle.saved import Saved
-from vmsonar.lifecycle.step import Step
-from vmsonar.lifecycle.target import Target, parse_target
+from vmsonar.config.schema import Config
+from vmsonar.lifecycle.step import TeardownStep, run_step
+from vmsonar.lifecycle.target import SaveTarget, parse_target
 
 _ITEM = "bringing bundles to save.to"
 _INCREMENTS = "increments while the VM lives"
-#: A URL that ends sooner will hardly see the end of the VM.
+#: A URL that expires sooner will hardly outlive the VM.
 _SOON = timedelta(days=1)
-#: How long an endpoint may take to answer, whatever it does meanwhile.
+#: How long an endpoint may take to answer.
 _PATIENCE = 20.0
 
 
@@ -38,7 +34,7 @@ def examine_save(config: Config, archive: Path, now: datetime) -> list[Capabilit
         return [_lacking(str(error), "correct save.to in the configuration")]
 
 
-def _folder(target: Target) -> Capability:
+def _folder(target: SaveTarget) -> Capability:
     folder = (
         Path(target.template.split("{")[0] + "x").parent if "{" in target.template else Path(target.template)
     )
@@ -51,7 +47,7 @@ def _folder(target: Target) -> Capability:
     return Capability(collector="save", item=_ITEM, available=True)
 
 
-def _url(target: Target, now: datetime) -> Capability:
+def _url(target: SaveTarget, now: datetime) -> Capability:
     url = read_url(target.template) if target.template.startswith("@") else target.template
     ends = expiry(url)
     renew = "give a URL that lasts longer, @FILE with one that is renewed, or s3:// with the instance's role"
@@ -64,15 +60,15 @@ def _url(target: Target, now: datetime) -> Capability:
 
 def _endpoint(config: Config, archive: Path) -> Capability:
     """Asks for a URL, as saving would."""
-    step = Step(what="check", archive=str(archive), save=config.save)
-    said = within(_PATIENCE, python("-m", "vmsonar.lifecycle.step"), msgspec.json.encode(step), Saved)
+    step = TeardownStep(what="check", archive=str(archive), save=config.save)
+    said = run_step(step, _PATIENCE)
     if said.troubles:
         return _lacking(said.troubles[0], "look at the endpoint that save.to names, and its log")
     return Capability(collector="save", item=_ITEM, available=True)
 
 
-def _increments(target: Target) -> list[Capability]:
-    """One URL takes one bundle: what a sudden end then costs is everything."""
+def _increments(target: SaveTarget) -> list[Capability]:
+    """A URL that takes one bundle allows no increments: a sudden end of the VM loses everything."""
     if target.takes_many:
         return []
     reason = "save.to takes one bundle and no second: nothing goes out before the teardown"

@@ -1,28 +1,44 @@
-"""Makes vmsonar a service of this machine, or takes it away: sysusers.d(5), tmpfiles.d(5), systemd.unit(5)."""
+"""Makes vmsonar a service of this machine or image, or takes it away: sysusers.d(5), tmpfiles.d(5), systemd.unit(5)."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
 
-from vmsonar_archive.errors import VmsonarError
+from vmsonar_archive.system.errors import VmsonarError
+from vmsonar_archive.system.files import AtomicFile
 
-from vmsonar.config import Config
-from vmsonar.config_file import read_config
-from vmsonar.lifecycle.shipped import shipped
+from vmsonar.config.file import read_config
+from vmsonar.config.schema import Config
 from vmsonar.lifecycle.target import parse_target
+
+_IN_WHEEL = Path(__file__).with_name("files")
+_IN_SOURCES = Path(__file__).resolve().parents[2] / "cloud-init"
 
 _UNITS = Path("etc/systemd/system")
 _RECORDER_DROP_INS = _UNITS / "vmsonar.service.d"
+_PRESET = Path("etc/systemd/system-preset/50-vmsonar.preset")
+#: What every unit runs.
+_PROGRAM = Path("opt/vmsonar/bin/python")
 _SAVERS = ("vmsonar-bundle.service", "vmsonar-increment.service", "vmsonar-notice.service")
+
+
+def shipped(name: str) -> Path:
+    """The path of a file of cloud-init/, from the wheel or the repository."""
+    for folder in (_IN_WHEEL, _IN_SOURCES):
+        if (folder / name).exists():
+            return folder / name
+    raise VmsonarError(f"{name} is missing from this installation: install vmsonar again")
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What of vmsonar is to run here."""
+    """The parts of vmsonar to run here."""
 
     #: Keep running a daemon, or take a sample a minute by a timer.
     one_shot: bool = False
@@ -35,21 +51,27 @@ class Choice:
 
 
 class Installer:
-    """Writes files below a root and tells systemd; doing it twice does nothing more."""
+    """Writes files below a root and reloads systemd; idempotent."""
 
     def __init__(self, root: Path, run: Callable[[list[str]], None] | None = None) -> None:
-        self._root = root
+        self._root = root.resolve()
         self._run = run or _run
-        self._live = root == Path("/")
+        self._live = self._root == Path("/")
 
     def install(self, choice: Choice, *, start: bool) -> list[str]:
         """Installs what was chosen and what applies here; returns the paths that were written."""
         written = [self._write(target, source.read_bytes()) for source, target in self._files(choice)]
         written += self._open_folder()
-        if self._live:
+        written.append(self._write(_PRESET, self._preset(choice).encode()))
+        if not self._live:
+            self._enable_in_image(choice)
+        else:
             self._run(["systemd-sysusers", "/etc/sysusers.d/vmsonar.conf"])
             self._run(["systemd-tmpfiles", "--create", "/etc/tmpfiles.d/vmsonar.conf"])
             self._run(["systemctl", "daemon-reload"])
+            self._run(["systemctl", "disable", _other_recorder(choice)])
+            if start:  # in two steps: disable --now fails where systemd does not run
+                self._run(["systemctl", "--no-block", "stop", _other_recorder(choice)])
             for unit in self.enabled(choice):
                 self._run(["systemctl", "enable", unit])
                 if start:
@@ -71,11 +93,7 @@ class Installer:
             kept = ("var/lib/vmsonar", "var/lib/vmsonar-bundles", "var/lib/vmsonar-forward", "etc/vmsonar")
             removed += [self._root / name for name in kept if os.path.lexists(self._root / name)]
             removed += self._command()
-        for path in removed:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+        self._remove(removed)
         if self._live:
             self._run(["systemctl", "daemon-reload"])
             # One that ended badly would stay in systemd's list although its file is gone.
@@ -93,9 +111,45 @@ class Installer:
             units.append("vmsonar-notice.service")
         if choice.forward:
             units.append("vmsonar-forward.service")
-        if self._live and find_spec("pyarrow") is not None:
+        if self.has_pyarrow:
             units.append("vmsonar-derive.timer")
         return units
+
+    def check_program(self) -> None:
+        """Raises if the program that the units run is missing."""
+        if not os.path.lexists(self._root / _PROGRAM):
+            raise VmsonarError(
+                f"{self._root / _PROGRAM} is not there, and the units run it: put vmsonar there first, with its "
+                "single file (sudo python3 vmsonar-….pyz, in a chroot for an image) or from a wheelhouse"
+            )
+
+    @property
+    def has_pyarrow(self) -> bool:
+        if self._live:
+            return find_spec("pyarrow") is not None
+        return any(self._root.glob("opt/vmsonar/lib/python3*/site-packages/pyarrow"))
+
+    def _enable_in_image(self, choice: Choice) -> None:
+        """Does what systemctl enable would, and has the next boot create the user; works without systemd."""
+        self._remove(self._links(_other_recorder(choice)))
+        for unit in self.enabled(choice):
+            for target in re.findall(r"(?m)^WantedBy=(\S+)$", (self._root / _UNITS / unit).read_text()):
+                link = self._inside(_UNITS / f"{target}.wants" / unit)
+                link.parent.mkdir(exist_ok=True)
+                link.unlink(missing_ok=True)
+                link.symlink_to(f"/{_UNITS / unit}")
+        # systemd-sysusers.service runs only where /etc is older than /usr (ConditionNeedsUpdate=, systemd.unit(5)).
+        self._inside(Path("etc/.updated")).unlink(missing_ok=True)
+
+    def _links(self, unit: str) -> list[Path]:
+        # By a pattern: of a plain name glob() wants that the link leads somewhere, and it does only in the image.
+        found = sorted((self._root / _UNITS).glob("*.wants/vmsonar*"))
+        return [link for link in found if fnmatchcase(link.name, unit)]
+
+    def _preset(self, choice: Choice) -> str:
+        """A first boot enables by preset, on Debian all there is: the timer that stops the recorder as well."""
+        chosen = "".join(f"enable {unit}\n" for unit in self.enabled(choice))
+        return f"# What the first boot of an image enables (systemd.preset(5)).\n{chosen}disable vmsonar*\n"
 
     @property
     def _config(self) -> Config:
@@ -138,14 +192,30 @@ class Installer:
         content = f"# Where save.to leads.\n[Service]\nReadWritePaths=-{folder}\n".encode()
         return [self._write(place, content) for place in places]
 
-    def _write(self, target: Path, content: bytes) -> str:
+    def _inside(self, target: Path) -> Path:
+        """A path below the root; a link in an image must not lead us to the machine that we run on."""
         place = self._root / target
+        if not place.parent.resolve().is_relative_to(self._root):
+            raise VmsonarError(
+                f"{place.parent} leads out of {self._root}: run vmsonar install inside of it (chroot)"
+            )
+        return place
+
+    def _remove(self, paths: list[Path]) -> None:
+        for path in paths:
+            place = self._inside(path.relative_to(self._root))
+            if place.is_dir() and not place.is_symlink():
+                shutil.rmtree(place)
+            else:
+                place.unlink(missing_ok=True)
+
+    def _write(self, target: Path, content: bytes) -> str:
+        place = self._inside(target)
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            temporary = place.with_name(f".{place.name}.tmp")
-            temporary.write_bytes(content)
-            temporary.chmod(0o644)
-            temporary.replace(place)
+            with AtomicFile(place, durable=False) as file:
+                file.write(content)
+                os.fchmod(file.fileno(), 0o644)
         except PermissionError:
             raise VmsonarError(f"cannot write {place}: run vmsonar install as root") from None
         return str(place)
@@ -153,6 +223,8 @@ class Installer:
     def _installed(self) -> Iterator[Path]:
         yield self._root / "etc/sysusers.d/vmsonar.conf"
         yield self._root / "etc/tmpfiles.d/vmsonar.conf"
+        yield self._root / _PRESET
+        yield from self._links("vmsonar*")
         yield from sorted((self._root / _UNITS).glob("vmsonar*"))
         yield self._root / "usr/local/sbin/vmsonar-setup"
 
@@ -161,6 +233,11 @@ class Installer:
         link = self._root / "usr/local/bin/vmsonar"
         ours = link.is_symlink() and str(link.readlink()).startswith("/opt/vmsonar/")
         return [link] if ours else []
+
+
+def _other_recorder(choice: Choice) -> str:
+    """The unit of the other form of recording, which must not run beside the chosen one."""
+    return "vmsonar.service" if choice.one_shot else "vmsonar-sample.timer"
 
 
 def _run(command: list[str]) -> None:

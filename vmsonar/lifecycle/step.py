@@ -1,4 +1,4 @@
-"""One step of a teardown as a process that can be ended: `python -m vmsonar.lifecycle.step`, JSON in and out."""
+"""One step of a teardown in a process of its own (`python -m vmsonar.lifecycle.step`), and its result."""
 
 import os
 import sys
@@ -7,19 +7,51 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from vmsonar_archive.bundle.make import Bundled, Options, bundle_into_folder
-from vmsonar_archive.errors import UsageError, VmsonarError
+from vmsonar_archive.bundle.make import Bundled, BundleOptions, bundle_into_folder
+from vmsonar_archive.system.children import python
+from vmsonar_archive.system.errors import Exit, UsageError, VmsonarError
+from vmsonar_archive.system.rights import refuse_exchangeable
 
-from vmsonar.config_save import Save
-from vmsonar.lifecycle.apart import answer_of
-from vmsonar.lifecycle.deliver import bundle_to_target, send_file
-from vmsonar.lifecycle.endpoint import troubles_with
-from vmsonar.lifecycle.saved import Saved
-from vmsonar.lifecycle.target import Target, parse_target
+from vmsonar.config.schema import Save
+from vmsonar.lifecycle.deliver import bundle_to_target, send_file, troubles_with
+from vmsonar.lifecycle.target import SaveTarget, parse_target
+from vmsonar.lifecycle.timed_call import answer_of, timed_call
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done, with what."""
+class Saved(msgspec.Struct, kw_only=True):
+    """The result of a step, or of a whole teardown."""
+
+    #: Where bundles went in this run, without secrets.
+    delivered: list[str] = []
+    #: Bundles on this machine's disk that still have to be sent.
+    waiting: list[str] = []
+    #: Whether records were also forwarded: all of them, not all, or not configured.
+    forwarded: bool | None = None
+    #: Why not all of them are forwarded.
+    forward_trouble: str | None = None
+    #: Messages that the receiver refused, while it took others; over all runs.
+    undeliverable: int = 0
+    #: What went wrong, a sentence each.
+    troubles: list[str] = []
+    #: Whether the archive itself was found damaged on the way.
+    damaged: bool = False
+
+    @property
+    def exit_code(self) -> Exit:
+        if self.waiting or self.troubles or self.forwarded is False:
+            return Exit.CANNOT
+        return Exit.NO if self.damaged else Exit.OK
+
+    def add(self, part: "Saved | None") -> None:
+        """Adds the result of a step."""
+        if part is not None:
+            self.delivered += part.delivered
+            self.troubles += part.troubles
+            self.damaged |= part.damaged
+
+
+class TeardownStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One step, with everything its process needs."""
 
     #: Send what waits and what is new; only what waits; write what is new to the disk; ask whether we could.
     what: Literal["send", "resume", "keep", "check"]
@@ -35,8 +67,13 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         return Path(self.save.waiting)
 
     @property
-    def options(self) -> Options:
-        return Options(sign=Path(self.sign) if self.sign else None, increment=self.increment)
+    def options(self) -> BundleOptions:
+        return BundleOptions(sign=Path(self.sign) if self.sign else None, increment=self.increment)
+
+
+def run_step(step: TeardownStep, seconds: float) -> Saved:
+    """Does it in a process of its own, which is ended when its time is over."""
+    return timed_call(seconds, python("-m", "vmsonar.lifecycle.step"), msgspec.json.encode(step), Saved)
 
 
 def waiting_bundles(folder: Path) -> list[Path]:
@@ -45,9 +82,11 @@ def waiting_bundles(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: (path.stat().st_mtime, path.name))
 
 
-def do(step: Step) -> Saved:
+def do(step: TeardownStep) -> Saved:
     """Does it here and now."""
     archive = Path(step.archive)
+    if step.what != "check":
+        refuse_exchangeable(step.waiting)
     if step.what == "keep":
         if not step.waiting.is_dir():
             raise UsageError(f"save.waiting: {step.waiting} is not a folder here: make it")
@@ -66,7 +105,7 @@ def do(step: Step) -> Saved:
     return saved
 
 
-def _send_waiting(step: Step, target: Target) -> Saved:
+def _send_waiting(step: TeardownStep, target: SaveTarget) -> Saved:
     """The oldest first, so that the order stays."""
     saved = Saved()
     for bundle in waiting_bundles(step.waiting):
@@ -85,7 +124,7 @@ def _told(bundled: Bundled) -> Saved:
 
 def main() -> int:
     try:
-        answer = msgspec.json.encode(do(msgspec.json.decode(sys.stdin.buffer.read(), type=Step)))
+        answer = msgspec.json.encode(do(msgspec.json.decode(sys.stdin.buffer.read(), type=TeardownStep)))
     except BaseException as error:
         answer = msgspec.json.encode(answer_of(error))
     sys.stdout.buffer.write(answer)

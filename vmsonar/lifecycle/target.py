@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from vmsonar_archive.bundle import mint
-from vmsonar_archive.bundle.deliver import ToUrl
-from vmsonar_archive.bundle.mint import Mint
-from vmsonar_archive.bundle.send import read_url, to_url
-from vmsonar_archive.errors import UsageError, VmsonarError
-from vmsonar_archive.identity import ArchiveIdentity
+from vmsonar_archive.bundle.make import read_url, to_url
+from vmsonar_archive.bundle.send import mint
+from vmsonar_archive.bundle.send.delivery import ToUrl
+from vmsonar_archive.bundle.send.mint import Mint
+from vmsonar_archive.format.identity import ArchiveIdentity
+from vmsonar_archive.system.errors import UsageError, VmsonarError
 
-from vmsonar.forward.secrets import read_secret
+from vmsonar.forward.settings import read_secret
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _KNOWN = ("archive", "node", "time")
@@ -20,7 +20,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SaveTarget:
     """One place as the configuration names it."""
 
     template: str
@@ -88,7 +88,7 @@ class Target:
         return place
 
 
-def parse_target(text: str, token_file: str | None = None) -> Target:
+def parse_target(text: str, token_file: str | None = None) -> SaveTarget:
     """Refuses what could never work, before it is needed."""
     _refuse_unknown(text)
     if text.startswith("http:") or (text.startswith("s3:") and not text.startswith("s3://")):
@@ -101,7 +101,7 @@ def parse_target(text: str, token_file: str | None = None) -> Target:
         )
     elif token_file is not None:
         raise UsageError("save.token_file goes with save.to: mint+https://… only: remove it")
-    return Target(text, token_file)
+    return SaveTarget(text, token_file)
 
 
 def _refuse_unknown(template: str) -> None:

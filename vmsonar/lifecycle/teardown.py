@@ -1,44 +1,53 @@
-"""Brings what was recorded to safety, within a time: what waits first, then what no bundle has taken yet."""
+"""Saves what was recorded within a time limit: waiting bundles first, then new records; one teardown at a time."""
 
+import fcntl
 import os
+import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
+from types import TracebackType
 from typing import Literal
 
-import msgspec
-from vmsonar_archive.errors import UsageError, VmsonarError
-from vmsonar_archive.interpreter import python
+from vmsonar_archive.system.children import python, side_by_side
+from vmsonar_archive.system.errors import UsageError, VmsonarError
+from vmsonar_archive.system.rights import work_as_owner
+from vmsonar_archive.write.lock import holder
 
-from vmsonar.config_save import Save
-from vmsonar.lifecycle.apart import OutOfTime, within
-from vmsonar.lifecycle.saved import Saved
-from vmsonar.lifecycle.step import Step, waiting_bundles
-from vmsonar.lifecycle.target import Target, parse_target
-from vmsonar.lifecycle.turn import Turn
+from vmsonar.config.schema import Forward, Save
+from vmsonar.forward.status import is_all_sent, read_status
+from vmsonar.host.roots import SYSTEM_FORWARD_STATE, forward_state
+from vmsonar.lifecycle.step import Saved, TeardownStep, run_step, waiting_bundles
+from vmsonar.lifecycle.target import SaveTarget, parse_target
+from vmsonar.lifecycle.timed_call import OutOfTime
 
+# Between two attempts to get the lock.
+_PAUSE = 0.1
 _HOST_KEY = Path("/etc/ssh/ssh_host_ed25519_key")
 _CREDENTIAL = "host-key"
 #: The part of the time after which sending is given up, so that there is time to write to the disk.
 _SENDING_SHARE = 0.6
 #: The part of the time for which another teardown of the same archive is waited for.
 _WAITING_SHARE = 0.3
+_LATE = "forwarding was not done in time"
 _BUSY = "another teardown of this archive is still at work: wait for it, then run this again"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What is to be saved, where to, and how long that may take."""
+class SaveJob:
+    """What to save, where to, and the time limit."""
 
     archive: Path
     save: Save
     seconds: float
 
     @property
-    def target(self) -> Target | None:
-        """Where bundles go from here; None where they stay."""
+    def target(self) -> SaveTarget | None:
+        """Where bundles go; None if they stay on this machine."""
         if self.save.to is None or Path(self.save.to) == self.waiting:
             return None
         return parse_target(self.save.to, self.save.token_file)
@@ -47,9 +56,9 @@ class Job:
     def waiting(self) -> Path:
         return Path(self.save.waiting)
 
-    def step(self, what: Literal["send", "resume", "keep"]) -> Step:
+    def step(self, what: Literal["send", "resume", "keep"]) -> TeardownStep:
         key = signing_key(self.save.sign) if what != "resume" else None
-        return Step(
+        return TeardownStep(
             what=what,
             archive=str(self.archive),
             save=self.save,
@@ -58,12 +67,12 @@ class Job:
         )
 
 
-def teardown(job: Job) -> Saved:
+def teardown(job: SaveJob) -> Saved:
     """Saves everything; what cannot be sent in time is written to the disk and waits there."""
     end = time.monotonic() + job.seconds
     saved = Saved()
-    with Turn(job.archive, job.seconds * _WAITING_SHARE) as turn:
-        if turn.taken:
+    with TeardownLock(job.archive, job.seconds * _WAITING_SHARE) as lock:
+        if lock.is_busy:
             saved.troubles.append(_BUSY)
         elif job.target is not None:
             saved.add(_try(saved, job.step("send"), (end - time.monotonic()) * _SENDING_SHARE))
@@ -74,43 +83,80 @@ def teardown(job: Job) -> Saved:
     return _with_waiting(saved, job)
 
 
-def increment(job: Job) -> Saved:
+def increment(job: SaveJob) -> Saved:
     """Sends what waits and what is new; what cannot be sent stays in the archive for the next time."""
     if job.target is None or not job.target.takes_many:
         return resume(job)
     return _send(job, job.step("send"))
 
 
-def resume(job: Job) -> Saved:
+def resume(job: SaveJob) -> Saved:
     """Sends only what waits."""
     return Saved() if job.target is None else _send(job, job.step("resume"))
 
 
-def _send(job: Job, step: Step) -> Saved:
+def _send(job: SaveJob, step: TeardownStep) -> Saved:
     end = time.monotonic() + job.seconds
     saved = Saved()
-    with Turn(job.archive, job.seconds * _WAITING_SHARE) as turn:
-        if turn.taken:
+    with TeardownLock(job.archive, job.seconds * _WAITING_SHARE) as lock:
+        if lock.is_busy:
             saved.troubles.append(_BUSY)
         else:
             saved.add(_try(saved, step, end - time.monotonic()))
     return _with_waiting(saved, job)
 
 
-def _with_waiting(saved: Saved, job: Job) -> Saved:
+def _with_waiting(saved: Saved, job: SaveJob) -> Saved:
     if job.target is not None:
         saved.waiting = [str(path) for path in waiting_bundles(job.waiting)]
     return saved
 
 
-def _try(saved: Saved, step: Step, seconds: float) -> Saved | None:
+def _try(saved: Saved, step: TeardownStep, seconds: float) -> Saved | None:
     try:
-        return within(seconds, python("-m", "vmsonar.lifecycle.step"), msgspec.json.encode(step), Saved)
+        return run_step(step, seconds)
     except OutOfTime as error:
         saved.troubles.append(f"{error}: gave up")
     except VmsonarError as error:
         saved.troubles.append(str(error))
     return None
+
+
+class TeardownLock:
+    """One teardown of an archive at a time: waits up to `seconds`; `ours` says whether we have the lock."""
+
+    def __init__(self, archive: Path, seconds: float) -> None:
+        self.ours = False
+        self._descriptor: int | None = None
+        end = time.monotonic() + seconds
+        with suppress(OSError):  # an archive that cannot be opened is told of by whoever reads it
+            self._descriptor = os.open(archive, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self.ours = self._take()
+            while not self.ours and time.monotonic() < end:
+                time.sleep(_PAUSE)
+                self.ours = self._take()
+
+    def _take(self) -> bool:
+        assert self._descriptor is not None
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether another process holds it."""
+        return self._descriptor is not None and not self.ours
+
+    def __enter__(self) -> "TeardownLock":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
 
 
 def signing_key(sign: str, environment: Mapping[str, str] = os.environ) -> Path | None:
@@ -129,3 +175,83 @@ def signing_key(sign: str, environment: Mapping[str, str] = os.environ) -> Path 
             f"save.sign: {sign} is not a path, and there are no systemd credentials: give a path"
         )
     return Path(credentials) / sign
+
+
+def is_configured(forward: Forward) -> bool:
+    return bool(forward.brokers or forward.url)
+
+
+class Forwarding:
+    """A last run of forwarding beside the teardown: starts at once; `tell` waits for its result."""
+
+    def __init__(self, archive: Path, config: Path | None, forward: Forward, seconds: float) -> None:
+        self._archive = archive
+        self._began = datetime.now(UTC)
+        self._end = time.monotonic() + seconds
+        # The unit that tears down has state folders of its own; the cursor is in none of them.
+        environment = {name: value for name, value in os.environ.items() if name != "STATE_DIRECTORY"}
+        self._state = forward_state(forward.state, environment)
+        if forward.state is None and SYSTEM_FORWARD_STATE.is_dir():
+            self._state = SYSTEM_FORWARD_STATE
+        environment["STATE_DIRECTORY"] = str(self._state)
+        self._process = None if holder(self._state) else self._start(config, seconds, environment)
+
+    def tell(self, saved: Saved) -> None:
+        """Waits, and adds the result."""
+        why = self._wait()
+        saved.forwarded = why is None
+        status = read_status(self._state, self._archive)
+        if status is not None:
+            saved.undeliverable = status.counts.undeliverable
+        if why is not None:
+            saved.forward_trouble = (status and status.trouble) or why
+
+    def _wait(self) -> str | None:
+        """None when everything arrived, else the reason."""
+        if self._process is None:
+            return self._wait_for_the_other()
+        try:
+            code = self._process.wait(max(0.1, self._end - time.monotonic()))
+            return f"forwarding ended with exit code {code}" if code else None
+        except subprocess.TimeoutExpired:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(1)
+            # The cursor on the disk is right at any time.
+            self._process.kill()
+            self._process.wait()
+            return _LATE
+
+    def _start(
+        self, config: Path | None, seconds: float, environment: dict[str, str]
+    ) -> "subprocess.Popen[bytes]":
+        limit = f"{max(1, int(seconds * 0.8))}s"
+        command = python(
+            "-m", "vmsonar", "forward", "--once", "--timeout", limit, "--archive", str(self._archive)
+        )
+        if config is not None:
+            command += ["--config", str(config)]
+        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+    def _wait_for_the_other(self) -> str | None:
+        # In a process of its own, because as root it takes on the rights of the archive's owner.
+        asked = (self._state, self._archive, self._end - time.monotonic(), self._began)
+        try:
+            return None if next(side_by_side(sent_within, [asked], 1)) else _LATE
+        except VmsonarError:
+            return _LATE
+
+
+def sent_within(state: Path, archive: Path, seconds: float, began: datetime) -> bool:
+    """Whether the running forwarder sends everything in time.
+
+    Only a status written after `began` counts: an earlier one knows nothing of the last records.
+    """
+    work_as_owner([archive])
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        status = read_status(state, archive)
+        if status is not None and status.time >= began and is_all_sent(status):
+            return True
+        time.sleep(0.2)
+    return False

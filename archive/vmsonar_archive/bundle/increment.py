@@ -2,19 +2,19 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 
-from vmsonar_archive import files, layout
-from vmsonar_archive.bundle.held_stream import held_stream
-from vmsonar_archive.bundle.snapshot import Held, Snapshot
-from vmsonar_archive.errors import NOT_JSON, VmsonarError
-from vmsonar_archive.frames import read_frames
-from vmsonar_archive.layout import SegmentName
+from vmsonar_archive.bundle.snapshot import ArchiveSnapshot, HeldFile
+from vmsonar_archive.format import layout
+from vmsonar_archive.format.layout import SegmentName
+from vmsonar_archive.format.lines import finish, unchanged
 from vmsonar_archive.records import Stamp
-from vmsonar_archive.rewrite import stamped
+from vmsonar_archive.records.sets import Taken
+from vmsonar_archive.system import files
+from vmsonar_archive.system.errors import NOT_JSON, VmsonarError
 
 _MAX_BYTES = 64 * 1024
 
@@ -27,16 +27,23 @@ class Acknowledged(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     #: The last record that was in a sealed segment then: no crash can have undone those.
     sealed_seq: int
+    #: The last number of each run in the segments that were not sealed; earlier versions did not write it.
+    runs: dict[str, int] = {}
     name: str
     sha256: str
     time: datetime
 
+    @property
+    def taken(self) -> Taken:
+        """The records that need not be sent again."""
+        return Taken(up_to=self.sealed_seq, runs=self.runs or {self.run: self.last_seq})
+
 
 def read_acknowledged(folder: int, owner: int) -> Acknowledged | None:
-    """What has been taken; None before the first upload."""
+    """The last confirmed upload; None before the first one."""
     try:
         with files.open_beneath(folder, layout.UPLOADS_FILE, owner) as file:
-            return msgspec.json.decode(os.read(file.fileno(), _MAX_BYTES), type=Acknowledged)
+            return msgspec.json.decode(unchanged(os.read(file.fileno(), _MAX_BYTES)), type=Acknowledged)
     except FileNotFoundError:
         return None
     except NOT_JSON:
@@ -45,74 +52,68 @@ def read_acknowledged(folder: int, owner: int) -> Acknowledged | None:
         ) from None
 
 
-def taken_up_to(snapshot: Snapshot, earlier: Acknowledged | None) -> int | None:
-    """The last record that need not be taken again; None when nothing has been taken.
-
-    A power cut can undo records that were uploaded from a live segment; their numbers then are given again, by
-    another run.
-    """
-    if earlier is None:
-        return None
+def taken_up_to(snapshot: ArchiveSnapshot, earlier: Acknowledged) -> int:
+    """The number after which records are new: not the last one taken, if the archive has given some again."""
+    taken = earlier.taken
     for held in snapshot.held.values():
-        for stamp in _stamps_around(held, earlier.last_seq):
-            if stamp.seq == earlier.last_seq:
-                return earlier.last_seq if stamp.run == earlier.run else earlier.sealed_seq
-    known = earlier.last_seq <= snapshot.ledger.last_seq
-    return earlier.last_seq if known else earlier.sealed_seq
+        for stamp in _stamps_between(held, taken.up_to, earlier.last_seq):
+            if not taken.has(stamp):
+                return taken.up_to
+    return earlier.last_seq
 
 
-def _stamps_around(held: Held, seq: int) -> Iterator[Stamp]:
-    """The stamps of a segment that may hold a record."""
+def has_new(snapshot: ArchiveSnapshot, taken: Taken) -> bool:
+    """Whether anything is left to take: a description of the machine alone is something."""
+    return any(
+        not taken.has(stamp)
+        for held in snapshot.held.values()
+        for stamp in _stamps_between(held, taken.up_to, 2**63)
+    )
+
+
+def _stamps_between(held: HeldFile, after: int, last: int) -> Iterator[Stamp]:
+    """The stamps of a segment with numbers after one and up to another."""
     known = held.entry or (held.live.tally if held.live else None)
     if known is None or known.first_seq is None or known.last_seq is None:
         return
-    if SegmentName.parse(held.path) and known.first_seq <= seq <= known.last_seq:
-        yield from _stamps(held)
+    if SegmentName.parse(held.path) and known.first_seq <= last and known.last_seq > after:
+        yield from (stamp for stamp in held.stamps() if after < stamp.seq <= last)
 
 
-def _stamps(held: Held) -> Iterator[Stamp]:
-    with held_stream(held) as stream:
-        for found in read_frames(stream):
-            yield from (stamp for _, stamp in stamped(found.lines))
-
-
-def newest(snapshot: Snapshot) -> Stamp | None:
+def newest(snapshot: ArchiveSnapshot) -> Stamp | None:
     """The last record of an archive."""
-    last: Held | None = None
+    last: HeldFile | None = None
     highest = 0
     for held in snapshot.held.values():
         known = held.entry or (held.live.tally if held.live else None)
         if SegmentName.parse(held.path) and known is not None and (known.last_seq or 0) > highest:
             last, highest = held, known.last_seq or 0
-    return max(_stamps(last), key=lambda stamp: stamp.seq, default=None) if last else None
+    return max(last.stamps(), key=lambda stamp: stamp.seq, default=None) if last else None
 
 
-def acknowledge(folder: int, snapshot: Snapshot, name: str, sha256: str) -> None:
-    """Remembers that everything in the snapshot has been taken."""
+def acknowledge(folder: int, snapshot: ArchiveSnapshot, name: str, sha256: str) -> None:
+    """Remembers that everything in the snapshot has been taken; what could not be opened has not."""
     last = newest(snapshot)
     if last is None:
         return
+    sealed = snapshot.ledger.last_seq
+    runs: dict[str, int] = {}
+    for held in snapshot.held.values():
+        for run, seq in (held.live.runs if held.live else {}).items():
+            # Of the file that was opened first: while it was, a later record may have gone to another one.
+            runs.setdefault(run, seq)
+    segments = (SegmentName.parse(path) for path in snapshot.withheld)
+    before = min((segment.first_seq for segment in segments if segment), default=None)
+    if before is not None:
+        last, sealed, runs = msgspec.structs.replace(last, seq=before - 1), min(sealed, before - 1), {}
     taken = Acknowledged(
         last_seq=last.seq,
         run=last.run,
-        sealed_seq=snapshot.ledger.last_seq,
+        sealed_seq=sealed,
+        runs=runs,
         name=name,
         sha256=sha256,
         time=datetime.now(UTC),
     )
-    _write(folder, msgspec.json.encode(taken) + b"\n")
-
-
-def _write(folder: int, content: bytes) -> None:
-    temporary = layout.temporary(layout.UPLOADS_FILE)
-    with suppress(FileNotFoundError):
-        os.unlink(temporary, dir_fd=folder)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, layout.FILE_MODE, dir_fd=folder)
-    try:
-        files.write_all(descriptor, content)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.rename(temporary, layout.UPLOADS_FILE, src_dir_fd=folder, dst_dir_fd=folder)
-    os.fsync(folder)
+    content = finish(msgspec.json.encode(taken)[:-1])
+    files.write_whole(Path(layout.UPLOADS_FILE), content, folder=folder)

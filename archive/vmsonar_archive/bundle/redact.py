@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from vmsonar_archive.errors import UsageError
-from vmsonar_archive.fields import Field, element_of, fields_of
-from vmsonar_archive.identity import ArchiveIdentity
+from vmsonar_archive.format.identity import ArchiveIdentity
 from vmsonar_archive.records import JobInfoRow, Sample, SysInfo
-from vmsonar_archive.units import Sensitivity
+from vmsonar_archive.records.fields import Field, element_of, fields_of
+from vmsonar_archive.records.units import Sensitivity
+from vmsonar_archive.system.errors import UsageError
 
 #: What can be asked for.
 KINDS = tuple(kind for kind in Sensitivity if kind is not Sensitivity.NONE)

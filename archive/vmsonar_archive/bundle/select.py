@@ -3,25 +3,32 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
+from hashlib import sha256
 
 import msgspec
 
-from vmsonar_archive import layout
 from vmsonar_archive.bundle import plan as plans
-from vmsonar_archive.bundle.derive import Change, DerivedSegment
-from vmsonar_archive.bundle.held_stream import held_stream
-from vmsonar_archive.bundle.plan import Item, Plan
-from vmsonar_archive.bundle.record import BUNDLE_FORMAT, CUT, LIVE, REDACT, SELECT, BundledFile, BundleRecord
+from vmsonar_archive.bundle.cut import DerivedSegment, SegmentChange
+from vmsonar_archive.bundle.plan import BundlePlan, PayloadFile
 from vmsonar_archive.bundle.redact import Redactor
-from vmsonar_archive.bundle.snapshot import Held, Snapshot, sha256_of
-from vmsonar_archive.errors import UsageError
-from vmsonar_archive.findings import Code, Finding, Severity
-from vmsonar_archive.frames import read_frames
-from vmsonar_archive.journal import SEAL, Entry, Ledger
-from vmsonar_archive.layout import SAMPLE, SYSINFO, SegmentName
+from vmsonar_archive.bundle.snapshot import ArchiveSnapshot, HeldFile
+from vmsonar_archive.format import layout
+from vmsonar_archive.format.bundle_record import (
+    BUNDLE_FORMAT,
+    CUT,
+    LIVE,
+    REDACT,
+    SELECT,
+    BundledFile,
+    BundleRecord,
+)
+from vmsonar_archive.format.journal import SEAL, JournalEntry, Ledger, line_of
+from vmsonar_archive.format.layout import SAMPLE, SYSINFO, SegmentName
+from vmsonar_archive.read.findings import Code, Finding, Severity
 from vmsonar_archive.records import KINDS, Stamp
-from vmsonar_archive.rewrite import stamped
+from vmsonar_archive.records.sets import Taken
+from vmsonar_archive.system.errors import AnswerIsNo, UsageError
+from vmsonar_archive.system.moments import span_words
 
 _INFO = {
     "process": ("process_info",),
@@ -34,29 +41,32 @@ _KEPT_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """What is asked for."""
+class BundleSelection:
+    """The part of an archive that was asked for."""
 
     since: datetime | None = None
     until: datetime | None = None
     after_seq: int | None = None
     only: tuple[str, ...] = ()
     redactor: Redactor | None = None
+    #: What earlier increments hold; `after_seq` is the short form of it.
+    taken: Taken | None = None
 
     def keeps(self, stamp: Stamp) -> bool:
         """Whether a record is asked for."""
-        if self.after_seq is not None and stamp.seq <= self.after_seq:
-            return False
-        late = self.since is None or stamp.time >= self.since
-        return late and (self.until is None or stamp.time < self.until)
+        return self.keeps_time(stamp.time) and not (self.taken is not None and self.taken.has(stamp))
+
+    def keeps_time(self, time: datetime) -> bool:
+        """Whether records of a time are asked for."""
+        return (self.since is None or time >= self.since) and (self.until is None or time < self.until)
 
     @property
     def is_whole(self) -> bool:
-        return self == Selection()
+        return self == BundleSelection()
 
     @property
     def kinds(self) -> frozenset[str] | None:
-        """The kinds that stay: those asked for, what describes them, and what tells of gaps."""
+        """The kinds to keep: those asked for, their info rows, and gaps."""
         if not self.only:
             return None
         infos = (info for kind in self.only for info in _INFO.get(kind, ()))
@@ -77,8 +87,8 @@ class _Part:
     """A segment with what is known of the records in it."""
 
     name: SegmentName
-    held: Held
-    known: Entry
+    held: HeldFile
+    known: JournalEntry
     operations: list[str]
 
 
@@ -86,14 +96,16 @@ class _Part:
 class _Draft:
     """A plan in the making."""
 
-    items: list[Item] = field(default_factory=list)
+    items: list[PayloadFile] = field(default_factory=list)
     files: list[BundledFile] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     kept_bytes: int = 0
+    #: Kinds of which there are rows, where kinds are chosen.
+    found: set[str] = field(default_factory=set)
 
 
-def plan_selected(snapshot: Snapshot, selection: Selection) -> Plan:
+def plan_selected(snapshot: ArchiveSnapshot, selection: BundleSelection) -> BundlePlan:
     """What goes into a bundle of the selected part."""
     draft = _Draft(findings=list(snapshot.findings))
     keeps = {SAMPLE: selection.keeps, SYSINFO: _keeps_sysinfo(snapshot, selection)}
@@ -102,10 +114,15 @@ def plan_selected(snapshot: Snapshot, selection: Selection) -> Plan:
     for path, held in snapshot.held.items():
         if SegmentName.parse(path) is None:
             _leave_table(draft, held, snapshot)
-    return _finish(snapshot, selection, draft)
+    plan = _finish(snapshot, selection, draft)
+    if selection.only and plan.has_samples and draft.found.isdisjoint(selection.only):
+        span = span_words(selection.since, selection.until)
+        asked = f"no rows of {' or '.join(selection.only)} {span}".rstrip()
+        raise AnswerIsNo(f"{asked}: the archive has only other kinds, leave out --only")
+    return plan
 
 
-def _parts(snapshot: Snapshot) -> Iterator[_Part]:
+def _parts(snapshot: ArchiveSnapshot) -> Iterator[_Part]:
     for path, held in snapshot.held.items():
         name = SegmentName.parse(path)
         if name is None:
@@ -116,30 +133,24 @@ def _parts(snapshot: Snapshot) -> Iterator[_Part]:
             yield _Part(name, held, plans.describe_live(held).entry(), [LIVE])
 
 
-def _keeps_sysinfo(snapshot: Snapshot, selection: Selection) -> Callable[[Stamp], bool]:
+def _keeps_sysinfo(snapshot: ArchiveSnapshot, selection: BundleSelection) -> Callable[[Stamp], bool]:
     """A description of the machine counts until the next one: the last one before the cut stays too."""
-    if selection.since is None and selection.after_seq is None:
+    if selection.since is None and selection.taken is None:
         return selection.keeps
     last = 0
     for part in _parts(snapshot):
         if part.name.kind == SYSINFO:
-            for stamp in _stamps(part.held):
+            for stamp in part.held.stamps():
                 before = selection.since is None or stamp.time < selection.since
-                old = selection.after_seq is None or stamp.seq <= selection.after_seq
+                old = selection.taken is None or selection.taken.has(stamp)
                 if before and old:
                     last = max(last, stamp.seq)
     return lambda stamp: stamp.seq == last or selection.keeps(stamp)
 
 
-def _stamps(held: Held) -> Iterator[Stamp]:
-    with held_stream(held) as stream:
-        for found in read_frames(stream):
-            yield from (stamp for _, stamp in stamped(found.lines))
-
-
-def _place(draft: _Draft, part: _Part, selection: Selection, keeps: Callable[[Stamp], bool]) -> None:
+def _place(draft: _Draft, part: _Part, selection: BundleSelection, keeps: Callable[[Stamp], bool]) -> None:
     """Takes a segment as it is, in part, or not at all."""
-    inside, outside = _judge(part, selection)
+    inside, outside = _coverage(part, selection)
     if outside and part.name.kind == SAMPLE:
         _leave(draft, part)
         return
@@ -151,22 +162,23 @@ def _place(draft: _Draft, part: _Part, selection: Selection, keeps: Callable[[St
     operations += [] if inside else [CUT]
     operations += [SELECT] if selects else []
     operations += [REDACT] if selection.redactor else []
-    change = Change(keeps, selection.kinds, selection.redactor, carries=not inside)
+    change = SegmentChange(
+        keeps, selection.kinds, selection.redactor, adds_info=not inside, found=draft.found
+    )
     _derive(draft, replace(part, operations=operations), change)
 
 
-def _judge(part: _Part, selection: Selection) -> tuple[bool, bool]:
-    """Whether all, and whether none of its records are asked for, as far as is known without reading."""
+def _coverage(part: _Part, selection: BundleSelection) -> tuple[bool, bool]:
+    """Whether all, and whether none, of its records are asked for, as far as known without reading them."""
     first, last = part.known.first, part.known.last
     first_seq, last_seq = part.known.first_seq, part.known.last_seq
     if first is None or last is None or first_seq is None or last_seq is None:
         return False, False
-    begins = Stamp(time=first, seq=first_seq, run="", boot="", boottime=0)
-    ends = Stamp(time=last, seq=last_seq, run="", boot="", boottime=0)
     too_old = selection.since is not None and last < selection.since
     too_new = selection.until is not None and first >= selection.until
-    taken = selection.after_seq is not None and last_seq <= selection.after_seq
-    return selection.keeps(begins) and selection.keeps(ends), too_old or too_new or taken
+    taken = selection.taken or Taken()
+    inside = selection.keeps_time(first) and selection.keeps_time(last) and first_seq > taken.highest
+    return inside, too_old or too_new or last_seq <= taken.up_to
 
 
 def _leave(draft: _Draft, part: _Part) -> None:
@@ -182,11 +194,11 @@ def _take_whole(draft: _Draft, part: _Part) -> None:
         draft.items.append(plans.live_item(part.held, draft.files[-1]))
 
 
-def _derive(draft: _Draft, part: _Part, change: Change) -> None:
-    if part.held.entry is not None and sha256_of(part.held) != part.held.entry.sha256:
+def _derive(draft: _Draft, part: _Part, change: SegmentChange) -> None:
+    if part.held.entry is not None and part.held.sha256() != part.held.entry.sha256:
         detail = "its SHA-256 differs from the journal's; what is readable is taken along"
         draft.findings.append(Finding.of(Code.CORRUPT, part.held.path, detail))
-    segment = DerivedSegment(partial(held_stream, part.held), part.name.kind, change)
+    segment = DerivedSegment(part.held.open, part.name.kind, change)
     sealed = segment.measure(part.held.path)
     if part.operations == [*_first_operations(part), CUT] and sealed.records == part.known.records:
         _take_whole(draft, part)
@@ -209,27 +221,21 @@ def _derive(draft: _Draft, part: _Part, change: Change) -> None:
     source_sha256 = part.known.sha256
     draft.files.append(
         BundledFile(
-            path=path,
-            operations=part.operations,
-            bytes=sealed.bytes,
-            sha256=sealed.sha256,
-            records=sealed.records,
-            first=sealed.first,
-            last=sealed.last,
-            first_seq=sealed.first_seq,
-            last_seq=sealed.last_seq,
+            path,
+            part.operations,
             source=part.held.path,
             source_sha256=redacted.identifier(source_sha256) if redacted else source_sha256,
+            **sealed.content(),
         )
     )
-    draft.items.append(Item(path, sealed.bytes, content, sealed.sha256))
+    draft.items.append(PayloadFile(path, sealed.bytes, content, sealed.sha256))
 
 
 def _first_operations(part: _Part) -> list[str]:
     return [] if part.held.entry is not None else [LIVE]
 
 
-def _leave_table(draft: _Draft, held: Held, snapshot: Snapshot) -> None:
+def _leave_table(draft: _Draft, held: HeldFile, snapshot: ArchiveSnapshot) -> None:
     """A table holds a whole day of every kind; while its day has records, they are what is taken."""
     draft.left_out.append(held.path)
     day = held.path.rpartition("/")[0]
@@ -238,7 +244,7 @@ def _leave_table(draft: _Draft, held: Held, snapshot: Snapshot) -> None:
         draft.findings.append(Finding.of(Code.PARTIAL, held.path, detail, Severity.WARNING))
 
 
-def _finish(snapshot: Snapshot, selection: Selection, draft: _Draft) -> Plan:
+def _finish(snapshot: ArchiveSnapshot, selection: BundleSelection, draft: _Draft) -> BundlePlan:
     draft.items.sort(key=lambda item: item.path)
     draft.files.sort(key=lambda one: one.path)
     first, last = _span(snapshot, draft)
@@ -247,7 +253,7 @@ def _finish(snapshot: Snapshot, selection: Selection, draft: _Draft) -> Plan:
     if selection.redactor is not None:
         identity = selection.redactor.identity(identity)
         archive_json = msgspec.json.encode(identity) + b"\n"
-        journal, head = _new_journal(draft.files)
+        journal, head = _new_journal(draft.files, archive_json)
         draft.left_out.clear()
     record = BundleRecord(
         format=BUNDLE_FORMAT,
@@ -267,23 +273,23 @@ def _finish(snapshot: Snapshot, selection: Selection, draft: _Draft) -> Plan:
         plans.fixed_item(layout.ARCHIVE_FILE, archive_json),
         plans.fixed_item(layout.JOURNAL_FILE, journal),
     ]
-    return Plan(plans.bag_folder(identity, first, last), record, [*fixed, *draft.items], draft.findings)
+    return BundlePlan(plans.bag_folder(identity, first, last), record, [*fixed, *draft.items], draft.findings)
 
 
-def _span(snapshot: Snapshot, draft: _Draft) -> tuple[datetime | None, datetime | None]:
-    """Times of the first and the last sample in the bundle."""
+def _span(snapshot: ArchiveSnapshot, draft: _Draft) -> tuple[datetime | None, datetime | None]:
+    """Times of the first and the last sample in the bundle, or of what there is without one."""
     known = snapshot.ledger.current | {one.path: one.entry() for one in draft.files}
     found = [known[item.path] for item in draft.items]
-    samples = [one for one in found if (name := SegmentName.parse(one.path)) and name.kind == SAMPLE]
+    samples = [one for one in found if (name := SegmentName.parse(one.path)) and name.kind == SAMPLE] or found
     first = min((one.first for one in samples if one.first), default=None)
     return first, max((one.last for one in samples if one.last), default=None)
 
 
-def _new_journal(described: list[BundledFile]) -> tuple[bytes, str]:
+def _new_journal(described: list[BundledFile], archive_json: bytes) -> tuple[bytes, str]:
     """A journal of what is in a redacted bundle: the old one's hashes would tell whose it is."""
     ledger, lines = Ledger(), []
     for one in described:
-        entry = msgspec.structs.replace(one.entry(), op=SEAL, prev=ledger.head)
-        lines.append(msgspec.json.encode(entry))
+        entry = msgspec.structs.replace(one.entry(), op=SEAL, identity=sha256(archive_json).hexdigest())
+        lines.append(line_of(entry, ledger.head))
         ledger.add(lines[-1])
     return b"".join(line + b"\n" for line in lines), ledger.head

@@ -1,54 +1,86 @@
-"""A consistent view of an archive that may be written meanwhile: the journal, and every file it speaks of, held open.
-
-The tree may belong to somebody less trusted: no link is followed, and only plain files of the archive's owner count.
-"""
+"""A consistent view of an archive that is being written: the journal, and every file it names held open."""
 
 import errno
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, cast
 
-from vmsonar_archive import files, layout
-from vmsonar_archive.bundle.live import LivePart, examine_live
-from vmsonar_archive.errors import VmsonarError
-from vmsonar_archive.files import Refused
-from vmsonar_archive.findings import Code, Finding, Severity
-from vmsonar_archive.identity import ArchiveIdentity, parse_identity
-from vmsonar_archive.journal import Entry, Ledger
-from vmsonar_archive.layout import SegmentName
+import zstandard
 
+from vmsonar_archive.format import layout
+from vmsonar_archive.format.blocks import Frame
+from vmsonar_archive.format.facts import Tally
+from vmsonar_archive.format.frames import Damage, Lines, read_frames
+from vmsonar_archive.format.identity import ArchiveIdentity, parse_identity
+from vmsonar_archive.format.journal import JournalEntry, Ledger
+from vmsonar_archive.format.layout import SegmentName
+from vmsonar_archive.read.findings import Code, Finding, Severity
+from vmsonar_archive.read.source import FolderSource
+from vmsonar_archive.read.tar_walk import Slice
+from vmsonar_archive.records import Stamp
+from vmsonar_archive.system import files
+from vmsonar_archive.system.errors import VmsonarError
+from vmsonar_archive.system.files import Refused
+from vmsonar_archive.write.rewrite import stamped
+
+# Header of an empty raw block that is the last one of its frame.
+_LAST_BLOCK = b"\x01\x00\x00"
 CHUNK = 1024 * 1024
 # Sealing happens once an hour, or a few times in a row; this is far more.
 _ATTEMPTS = 20
 _MAX_SMALL = 1024 * 1024
 _MAX_JOURNAL = 256 * 1024 * 1024
-_KNOWN = {
-    layout.ARCHIVE_FILE,
-    layout.JOURNAL_FILE,
-    layout.LOCK_FILE,
-    layout.NAMESPACE_FILE,
-    layout.UPLOADS_FILE,
-}
 
 
-class _Moved(Exception):
+@dataclass(slots=True)
+class LivePart:
+    """How much of a live segment is whole, and what closes it."""
+
+    length: int = 0
+    closing: bytes = b""
+    tally: Tally = field(default_factory=Tally)
+    #: The last number of each run in it.
+    runs: dict[str, int] = field(default_factory=dict)
+    #: Altered bytes, as opposed to an end that is not written yet.
+    damage: Damage | None = None
+
+
+class _ArchiveMoved(Exception):
     """The archive changed while we looked."""
 
 
 @dataclass(slots=True)
-class Held:
+class HeldFile:
     """A file of the archive, open, so that it stays the same whatever the writer does to its name."""
 
     path: str
     descriptor: int
     size: int
-    entry: Entry | None = None
+    entry: JournalEntry | None = None
     live: LivePart | None = None
 
     def chunks(self) -> Iterator[bytes]:
         """Its content, as long as it was when it was opened."""
         yield from chunks_of(self.descriptor, self.size)
+
+    def sha256(self) -> str:
+        """The hash of its content."""
+        return files.sha256_of_chunks(self.chunks())[1]
+
+    def stamps(self) -> Iterator[Stamp]:
+        """The stamps of a segment's records."""
+        with self.open() as stream:
+            for found in read_frames(stream):
+                yield from (stamp for _, stamp in stamped(found.lines))
+
+    def open(self) -> BinaryIO:
+        """A new stream from a segment's first byte to the end of its last whole record."""
+        size = self.live.length if self.live is not None else self.size
+        return cast(BinaryIO, Slice(self.descriptor, 0, size))
 
 
 def chunks_of(descriptor: int, size: int) -> Iterator[bytes]:
@@ -63,7 +95,7 @@ def chunks_of(descriptor: int, size: int) -> Iterator[bytes]:
 
 
 @dataclass(slots=True)
-class Snapshot:
+class ArchiveSnapshot:
     """What an archive held at one moment."""
 
     name: str
@@ -71,8 +103,10 @@ class Snapshot:
     archive_json: bytes
     journal: bytes
     ledger: Ledger
-    held: dict[str, Held] = field(default_factory=dict)
+    held: dict[str, HeldFile] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    #: Files that could not be opened: what is in them is not taken, and may be another time.
+    withheld: list[str] = field(default_factory=list)
 
     def find(self, code: Code, path: str, detail: str, severity: Severity | None = None) -> None:
         self.findings.append(Finding.of(code, path, detail, severity))
@@ -83,82 +117,84 @@ class Snapshot:
         self.held.clear()
 
 
-def take_snapshot(folder: int, name: str) -> Snapshot:
+def take_snapshot(folder: int, name: str) -> ArchiveSnapshot:
     """Holds everything that the journal lists and what is being written; the caller closes it."""
-    owner = os.fstat(folder).st_uid
-    for _ in range(_ATTEMPTS):
-        snapshot = _begin(folder, name, owner)
-        try:
-            _hold_all(folder, snapshot, owner)
-        except _Moved:
-            snapshot.close()
-            continue
-        except BaseException:
-            snapshot.close()
-            raise
-        return snapshot
+    source = FolderSource(Path(name), folder, os.fstat(folder).st_uid)
+    try:
+        for _ in range(_ATTEMPTS):
+            snapshot = _begin(source)
+            try:
+                _hold_all(source, snapshot)
+            except _ArchiveMoved:
+                snapshot.close()
+                continue
+            except BaseException:
+                snapshot.close()
+                raise
+            return snapshot
+    finally:
+        source.close()
     raise VmsonarError(f"{name} changes too fast to be bundled: try again, or stop the writer first")
 
 
-def _begin(folder: int, name: str, owner: int) -> Snapshot:
+def _begin(source: FolderSource) -> ArchiveSnapshot:
     try:
-        content = _read(folder, layout.ARCHIVE_FILE, owner, _MAX_SMALL)
+        content = source.read(layout.ARCHIVE_FILE, _MAX_SMALL)
     except FileNotFoundError:
-        raise VmsonarError(f"{name} is not an archive: it has no {layout.ARCHIVE_FILE}") from None
-    identity = parse_identity(content, f"{name}/{layout.ARCHIVE_FILE}")
-    journal = _read_journal(folder, owner)
-    return Snapshot(name, identity, content, journal, Ledger.of(journal.split(b"\n")[:-1]))
+        raise VmsonarError(f"{source.name} is not an archive: it has no {layout.ARCHIVE_FILE}") from None
+    identity = parse_identity(content, f"{source.name}/{layout.ARCHIVE_FILE}")
+    journal = _read_journal(source)
+    snapshot = ArchiveSnapshot(source.name, identity, content, journal, Ledger.of(journal.split(b"\n")[:-1]))
+    if snapshot.ledger.identity not in (None, hashlib.sha256(content).hexdigest()):
+        detail = "is not what it was when the journal was begun, and is taken along as it is"
+        snapshot.find(Code.CORRUPT, layout.ARCHIVE_FILE, detail)
+    return snapshot
 
 
-def _read_journal(folder: int, owner: int) -> bytes:
+def _read_journal(source: FolderSource) -> bytes:
     """Its whole lines."""
     try:
-        journal = _read(folder, layout.JOURNAL_FILE, owner, _MAX_JOURNAL)
+        journal = source.read(layout.JOURNAL_FILE, _MAX_JOURNAL)
     except FileNotFoundError:
         return b""
     return journal[: journal.rfind(b"\n") + 1]
 
 
-def _read(folder: int, path: str, owner: int, limit: int) -> bytes:
-    with files.open_beneath(folder, path, owner) as file:
-        content = b"".join(chunks_of(file.fileno(), limit + 1))
-    if len(content) > limit:
-        raise VmsonarError(f"{path} is far too large to be what its name says")
-    return content
-
-
-def _hold_all(folder: int, snapshot: Snapshot, owner: int) -> None:
-    sizes = dict(files.list_tree(folder))
-    for path, entry in sorted(snapshot.ledger.current.items()):
-        _hold_sealed(folder, snapshot, entry, layout.temporary(path) in sizes, owner)
+def _hold_all(source: FolderSource, snapshot: ArchiveSnapshot) -> None:
+    sizes = source.sizes()
+    for _, entry in sorted(snapshot.ledger.current.items()):
+        _hold_sealed(source, snapshot, entry)
+    for path in source.unreplaced(snapshot.ledger, sizes):
+        _hold_live(source, snapshot, path)
     for path, size in sizes.items():
-        if path not in snapshot.ledger.current and path not in _KNOWN:
-            _hold_unlisted(folder, snapshot, path, size, owner)
-    # A line more, and what we opened may be what it speaks of.
-    if _read_journal(folder, owner) != snapshot.journal:
-        raise _Moved
+        if path not in snapshot.ledger.current and path not in layout.OWN_FILES:
+            _hold_unlisted(source, snapshot, path, size)
+    # A line more, and what we opened may be what it speaks of; a segment more, and it may hold what others follow.
+    appeared = source.sizes().keys() - sizes.keys()
+    if _read_journal(source) != snapshot.journal or any(map(SegmentName.parse, appeared)):
+        raise _ArchiveMoved
 
 
-def _hold_sealed(folder: int, snapshot: Snapshot, entry: Entry, pending: bool, owner: int) -> None:
-    held = _hold(folder, snapshot, entry.path, owner)
-    if held is None:
-        if entry.path not in {finding.path for finding in snapshot.findings}:
-            snapshot.find(Code.MISSING, entry.path, "the journal lists it, but it is not there")
-        return
-    held.entry = entry
-    if pending and sha256_of(held) != entry.sha256:
-        # The version that the journal speaks of is about to take its place; this one goes.
-        raise _Moved
+def _hold_sealed(source: FolderSource, snapshot: ArchiveSnapshot, entry: JournalEntry) -> None:
+    held = _hold(snapshot, entry.path, partial(source.open_current, entry))
+    if held is not None:
+        held.entry = entry
+    elif entry.path not in {finding.path for finding in snapshot.findings}:
+        snapshot.find(Code.MISSING, entry.path, "the journal lists it, but it is not there")
 
 
-def _hold_unlisted(folder: int, snapshot: Snapshot, path: str, size: int, owner: int) -> None:
+def _hold_unlisted(source: FolderSource, snapshot: ArchiveSnapshot, path: str, size: int) -> None:
     if path in snapshot.ledger.gone or layout.is_temporary(path) or (size >= 0 and layout.is_parquet(path)):
         return  # on its way out, or on its way in: a table that the writer has not journalled yet
     if size >= 0 and SegmentName.parse(path) is None:
         detail = "is no part of the archive, and is left out"
         snapshot.find(Code.UNLISTED, path, detail, Severity.WARNING)
         return
-    held = _hold(folder, snapshot, path, owner)
+    _hold_live(source, snapshot, path)
+
+
+def _hold_live(source: FolderSource, snapshot: ArchiveSnapshot, path: str) -> None:
+    held = _hold(snapshot, path, partial(source.open, path))
     if held is None:
         return
     held.live = examine_live(held.descriptor, held.size)
@@ -169,10 +205,10 @@ def _hold_unlisted(folder: int, snapshot: Snapshot, path: str, size: int, owner:
         os.close(snapshot.held.pop(path).descriptor)
 
 
-def _hold(folder: int, snapshot: Snapshot, path: str, owner: int) -> Held | None:
+def _hold(snapshot: ArchiveSnapshot, path: str, open_: Callable[[], BinaryIO]) -> HeldFile | None:
     """Opens a file; what is not a plain file of the owner's is refused and said."""
     try:
-        file = files.open_beneath(folder, path, owner)
+        file = open_()
     except FileNotFoundError:
         return None
     except Refused as error:
@@ -184,17 +220,61 @@ def _hold(folder: int, snapshot: Snapshot, path: str, owner: int) -> Held | None
                 f"cannot hold all files of {snapshot.name} open: raise the limit (ulimit -n)"
             ) from None
         snapshot.find(Code.REFUSED, path, f"cannot be opened: {error.strerror}")
+        snapshot.withheld.append(path)
         return None
     with file:
         descriptor = os.dup(file.fileno())
-    held = Held(path, descriptor, os.fstat(descriptor).st_size)
+    held = HeldFile(path, descriptor, os.fstat(descriptor).st_size)
     snapshot.held[path] = held
     return held
 
 
-def sha256_of(held: Held) -> str:
-    """The hash of its content."""
-    digest = hashlib.sha256()
-    for chunk in held.chunks():
-        digest.update(chunk)
-    return digest.hexdigest()
+def examine_live(descriptor: int, size: int) -> LivePart:
+    """Looks at the first `size` bytes of a segment that nobody has sealed."""
+    part = LivePart()
+    for found in read_frames(cast(BinaryIO, Slice(descriptor, 0, size))):
+        if found.damage is not None and not found.damage.torn:
+            part.damage = found.damage
+        for _, stamp in stamped(found.lines):
+            part.tally.add(stamp.time, stamp.seq)
+            part.runs[stamp.run] = max(stamp.seq, part.runs.get(stamp.run, 0))
+        _extend(part, found)
+    if part.damage is not None:
+        part.length, part.closing = size, b""
+    return part
+
+
+def _extend(part: LivePart, found: Lines) -> None:
+    if found.frame.complete:
+        part.length = found.frame.offset + len(found.frame.data)
+        part.closing = b""
+    elif found.lines:
+        cut, checksum = _whole_blocks(found.frame)
+        part.length = found.frame.offset + cut
+        part.closing = _LAST_BLOCK + checksum
+
+
+def _whole_blocks(frame: Frame) -> tuple[int, bytes]:
+    """Where in an open frame the last whole record ends, and the checksum of the content up to there."""
+    machine = zstandard.ZstdDecompressor(max_window_size=2**23).decompressobj()
+    begin, best = 0, 0
+    parts: list[bytes] = []
+    kept = 0
+    for cut in frame.cuts:
+        if cut > len(frame.data):
+            break
+        parts.append(machine.decompress(frame.data[begin:cut]))
+        begin = cut
+        if parts[-1].endswith(b"\n"):
+            best, kept = cut, len(parts)
+    if not zstandard.get_frame_parameters(bytes(frame.data[:18])).has_checksum:
+        return best, b""
+    return best, _checksum(parts[:kept])
+
+
+def _checksum(parts: Iterable[bytes]) -> bytes:
+    """The four bytes that end a frame of this content: those of any frame of it, and this is the fastest."""
+    frame = zstandard.ZstdCompressor(level=-5, write_checksum=True).compressobj()
+    for part in parts:
+        frame.compress(part)
+    return frame.flush()[-4:]

@@ -1,6 +1,5 @@
 """Parquet tables made for a bundle, of the days in it that have none."""
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
@@ -10,13 +9,14 @@ from pathlib import Path
 
 import msgspec
 
-from vmsonar_archive import layout
-from vmsonar_archive.bundle.plan import Item, Plan
-from vmsonar_archive.bundle.record import DERIVE, BundledFile
-from vmsonar_archive.frames import read_frames
-from vmsonar_archive.layout import SAMPLE, SYSINFO, SegmentName
-from vmsonar_archive.lines import BadLine, decode_sysinfo
+from vmsonar_archive.bundle.plan import BundlePlan, PayloadFile
+from vmsonar_archive.format import layout
+from vmsonar_archive.format.bundle_record import DERIVE, BundledFile
+from vmsonar_archive.format.frames import read_frames
+from vmsonar_archive.format.layout import SAMPLE, SYSINFO, SegmentName
+from vmsonar_archive.format.lines import BadLine, decode_sysinfo
 from vmsonar_archive.parquet.schema import arrow
+from vmsonar_archive.system.files import sha256_at
 
 _CHUNK = 1024 * 1024
 _USUAL_TICKS = 100.0
@@ -29,9 +29,9 @@ def load_tables() -> None:
         import_module(name)
 
 
-def add_tables(plan: Plan, folder: Path) -> Plan:
+def add_tables(plan: BundlePlan, folder: Path) -> BundlePlan:
     """The same plan with tables, which lie in a folder until the bundle is written."""
-    days: dict[str, list[tuple[SegmentName, Item]]] = defaultdict(list)
+    days: dict[str, list[tuple[SegmentName, PayloadFile]]] = defaultdict(list)
     for item in plan.items:
         name = SegmentName.parse(item.path)
         if name is not None:
@@ -44,19 +44,21 @@ def add_tables(plan: Plan, folder: Path) -> Plan:
         if day not in has_tables
         for described in _derive(plan, day, sorted(segments, key=lambda one: one[0]), folder / day, ticks)
     ]
-    items = [Item(one.path, one.bytes, partial(_content, folder / one.path), one.sha256) for one in made]
+    items = [
+        PayloadFile(one.path, one.bytes, partial(_content, folder / one.path), one.sha256) for one in made
+    ]
     record = msgspec.structs.replace(
         plan.record, files=sorted([*plan.record.files, *made], key=lambda one: one.path)
     )
     rest = sorted([*plan.items[2:], *items], key=lambda item: item.path)
-    return Plan(plan.folder, record, [*plan.items[:2], *rest], plan.findings)
+    return BundlePlan(plan.folder, record, [*plan.items[:2], *rest], plan.findings)
 
 
 def _derive(
-    plan: Plan, day: str, segments: list[tuple[SegmentName, Item]], folder: Path, ticks: float
+    plan: BundlePlan, day: str, segments: list[tuple[SegmentName, PayloadFile]], folder: Path, ticks: float
 ) -> Iterator[BundledFile]:
     from vmsonar_archive.parquet.derive import Derivation
-    from vmsonar_archive.parquet.footer import Source
+    from vmsonar_archive.parquet.files import SourceSegment
 
     if not any(name.kind == SAMPLE for name, _ in segments):
         return
@@ -68,21 +70,18 @@ def _derive(
         for name, item in segments:
             if name.kind == kind:
                 add(_lines(item))
-    sources = [Source(path=item.path, sha256=item.sha256) for _, item in segments]
+    sources = [SourceSegment(path=item.path, sha256=item.sha256) for _, item in segments]
     for path in sorted(derivation.finish(sources).files.values()):
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        yield BundledFile(
-            path=f"{day}/{path.name}", operations=[DERIVE], bytes=path.stat().st_size, sha256=digest
-        )
+        size, sha256 = sha256_at(path)
+        yield BundledFile(path=f"{day}/{path.name}", operations=[DERIVE], bytes=size, sha256=sha256)
 
 
-def _lines(item: Item) -> Iterator[bytes]:
+def _lines(item: PayloadFile) -> Iterator[bytes]:
     for found in read_frames(BytesIO(b"".join(item.content()))):
         yield from found.lines
 
 
-def _ticks(days: dict[str, list[tuple[SegmentName, Item]]]) -> float:
+def _ticks(days: dict[str, list[tuple[SegmentName, PayloadFile]]]) -> float:
     """The length of a tick, which the first description of the machine tells."""
     for _, segments in sorted(days.items()):
         for name, item in segments:

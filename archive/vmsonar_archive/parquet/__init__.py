@@ -1,1 +1,7 @@
-"""The archive as tables: one Arrow schema per kind, made from the Structs, and the Parquet files derived from them."""
+"""The archive as tables: one Arrow schema per kind, derived day by day within a fixed amount of memory.
+
+Comes in: lines of segments. Goes out: Parquet files whose footers name the segments they came from, and per-day
+rollups. Imports pyarrow, read, write and below.
+"""
+
+__all__ = ["compare", "days", "derive", "files", "resummarize", "schema", "stamps"]

@@ -1,32 +1,43 @@
-"""Are derived tables equal to the records they were derived from? Made anew and compared, row by row.
+"""Compares derived tables with their records, by deriving them again and comparing row by row.
 
-What a hostile table declares is compared before any of it is read: it cannot be larger than the honest one.
+A hostile table is opened only by a helper with little memory and time: what it declares may be far from what it holds,
+and both may be huge.
 """
 
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import date
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from vmsonar_archive import layout
-from vmsonar_archive.errors import VmsonarError
-from vmsonar_archive.findings import Code, Finding
-from vmsonar_archive.layout import SAMPLE, SegmentName
-from vmsonar_archive.parquet.footer import read_footer
-from vmsonar_archive.parquet.schema import SAMPLES, SYSINFO
-from vmsonar_archive.parquet.spans import SpanSet
-from vmsonar_archive.reader import Archive
-from vmsonar_archive.records import Stamp
-from vmsonar_archive.source import Source
+from vmsonar_archive.format import layout
+from vmsonar_archive.format.layout import SAMPLE, SegmentName
+from vmsonar_archive.parquet.files import read_footer, refuse_huge_footer
+from vmsonar_archive.parquet.schema import SAMPLES, SYSINFO, arrow
+from vmsonar_archive.read.findings import Code, Finding
+from vmsonar_archive.read.reader import Archive
+from vmsonar_archive.read.source import Source, open_source
+from vmsonar_archive.records.sets import RecordSet
+from vmsonar_archive.system.children import HelperEnded, call_limited
+from vmsonar_archive.system.errors import VmsonarError
+
+T = TypeVar("T")
 
 _BATCH = 10_000
 _SLACK_BYTES = 1024 * 1024
+_BUFFER = 1024 * 1024
+# For the helper that opens tables: what Python and pyarrow take by themselves, and two batches of rows.
+_MEMORY = 128 * 1024 * 1024
+_SECONDS = 30
+# On top of that a second for each of these.
+_BYTES_PER_SECOND = 256 * 1024
 
 
 def compare_tables(source: Source) -> Iterator[Finding]:
-    """What differs, for every day whose records are all still there."""
+    """Differences, for every day whose records still exist."""
     archive = Archive(source)
     tables: dict[date, list[str]] = defaultdict(list)
     for path in source.sizes():
@@ -42,49 +53,87 @@ def compare_tables(source: Source) -> Iterator[Finding]:
 
 def _compare_day(source: Source, day: date, paths: list[str]) -> Iterator[Finding]:
     try:
+        arrow()
         from vmsonar_archive.parquet.days import derive_day
 
         with tempfile.TemporaryDirectory() as folder:
-            derived = derive_day(Path(source.name), day, Path(folder), _held(source, paths)).files
-            for path in paths:
-                table = path.rpartition("/")[2].removesuffix(".parquet")
-                reason = _difference(source, path, derived.get(table))
-                if reason is not None:
-                    yield Finding.of(Code.CORRUPT, path, reason)
+            held = _limited(source, paths, _spans, source.name, paths)
+            accepts = (lambda _: True) if held is None else held.__contains__
+            derived = derive_day(Path(source.name), day, Path(folder), accepts).files
+            yield from _limited(source, paths, _differences, source.name, paths, derived)
+    except _TooMuch as error:
+        yield Finding.of(Code.REFUSED, layout.day_path(day), str(error))
     except VmsonarError as error:
         yield Finding.of(Code.UNCHECKED_TABLES, layout.day_path(day), str(error))
 
 
-def _held(source: Source, paths: list[str]) -> Callable[[Stamp], bool]:
-    """Tells the records that a day's tables say they hold: what came later, by a clock set back, is in JSON only."""
-    listed = [path for path in paths if path.endswith((f"/{SAMPLES}.parquet", f"/{SYSINFO}.parquet"))]
-    held = SpanSet()
+class _TooMuch(VmsonarError):
+    """A table takes more to read than any honest one does."""
+
+
+def _limited(source: Source, paths: list[str], function: Callable[..., T], *arguments: Any) -> T:
+    sizes = source.sizes()
+    seconds = _SECONDS + sum(sizes[path] for path in paths) // _BYTES_PER_SECOND
     try:
-        for path in listed:
-            with source.open(path) as stream:
-                held.add(read_footer(stream).spans)
-    except VmsonarError:
-        listed = []
-    return held.__contains__ if listed else lambda _: True
+        return call_limited(function, arguments, _MEMORY, seconds)
+    except (HelperEnded, MemoryError):
+        limits = f"{_MEMORY // 2**20} MiB of memory or {seconds} s"
+        raise _TooMuch(f"a table of this day takes more than {limits} to read") from None
+
+
+def _spans(name: str, paths: list[str]) -> RecordSet | None:
+    """The records that a day's tables claim to hold; those added after a clock step are in JSON only."""
+    listed = [path for path in paths if path.endswith((f"/{SAMPLES}.parquet", f"/{SYSINFO}.parquet"))]
+    held = RecordSet()
+    with closing(open_source(Path(name))) as source:
+        try:
+            for path in listed:
+                with source.open(path) as stream:
+                    held.update(read_footer(stream).spans)
+        except VmsonarError:
+            return None
+    return held if listed else None
+
+
+def _differences(name: str, paths: list[str], derived: dict[str, Path]) -> list[Finding]:
+    """How each table differs from the one derived again."""
+    import pyarrow as pa
+
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    pa.set_memory_pool(pa.system_memory_pool())
+    with closing(open_source(Path(name))) as source:
+        found = ((path, _difference(source, path, derived.get(_table_of(path)))) for path in paths)
+        return [Finding.of(Code.CORRUPT, path, reason) for path, reason in found if reason is not None]
+
+
+def _table_of(path: str) -> str:
+    return path.rpartition("/")[2].removesuffix(".parquet")
 
 
 def _difference(source: Source, path: str, derived: Path | None) -> str | None:
-    """In words, how a table differs from the one made anew; None when it does not."""
+    """How a table differs from the one derived again; None if it does not."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if derived is None:
         return "is a table that its records do not give"
+    opened = partial(pq.ParquetFile, buffer_size=_BUFFER)
     try:
-        with source.open(path) as stream, pq.ParquetFile(stream) as found, pq.ParquetFile(derived) as honest:
-            if found.metadata.num_rows != honest.metadata.num_rows:
-                return f"has {found.metadata.num_rows} rows, its records give {honest.metadata.num_rows}"
-            if _bytes(found) > 2 * _bytes(honest) + _SLACK_BYTES:
-                return "declares far more than its records give"
-            if not found.schema_arrow.equals(honest.schema_arrow):
-                return "has other columns than its records give"
-            return None if _same_rows(found, honest) else "differs from the records it was made from"
-    except (pa.ArrowException, OSError, ValueError) as error:
+        with source.open(path) as stream:
+            refuse_huge_footer(stream)
+            with opened(stream) as found, opened(derived) as honest:
+                if found.metadata.num_rows != honest.metadata.num_rows:
+                    return f"has {found.metadata.num_rows} rows, its records give {honest.metadata.num_rows}"
+                if _bytes(found) > 2 * _bytes(honest) + _SLACK_BYTES:
+                    return "declares far more than its records give"
+                if not found.schema_arrow.equals(honest.schema_arrow):
+                    return "has other columns than its records give"
+                return None if _same_rows(found, honest) else "differs from the records it was made from"
+    except (pa.ArrowException, OSError, ValueError, MemoryError, VmsonarError) as error:
+        # Only the text tells it where the Thrift library ran out of memory.
+        if isinstance(error, MemoryError) or "bad_alloc" in str(error):
+            return f"takes more than {_MEMORY // 2**20} MiB of memory to read"
         return f"cannot be read as a table: {str(error).splitlines()[0][:150]}"
 
 

@@ -4,16 +4,16 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from vmsonar_archive import layout
-from vmsonar_archive.adopt import adopt_tables
-from vmsonar_archive.errors import Locked
-from vmsonar_archive.journal import Journal
-from vmsonar_archive.layout import SAMPLE, SYSINFO
-from vmsonar_archive.lock import WriterLock
+from vmsonar_archive.format import layout
+from vmsonar_archive.format.journal import Journal
+from vmsonar_archive.format.layout import SAMPLE, SYSINFO
 from vmsonar_archive.parquet.derive import Derivation, Derived
-from vmsonar_archive.parquet.footer import Source
-from vmsonar_archive.reader import Archive, open_archive
+from vmsonar_archive.parquet.files import SourceSegment
+from vmsonar_archive.read.reader import Archive, open_archive
 from vmsonar_archive.records import Stamp
+from vmsonar_archive.system.errors import Locked
+from vmsonar_archive.write.lock import WriterLock
+from vmsonar_archive.write.upkeep import adopt_tables
 
 
 def due_days(archive: Archive, today: date) -> list[date]:
@@ -46,7 +46,7 @@ def derive_day(
             for segment in archive.segments(kind):
                 if segment.day == day:
                     add(archive.lines(segment))
-                    sources.append(Source(path=segment.path, sha256=segment.sha256))
+                    sources.append(SourceSegment(path=segment.path, sha256=segment.sha256))
         return derivation.finish(sources)
 
 

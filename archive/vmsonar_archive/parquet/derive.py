@@ -1,8 +1,10 @@
-"""Derives the tables of some segments, within a fixed amount of memory (one UTC day, as a rule)."""
+"""Derives the tables of some segments (one UTC day, as a rule) within a fixed amount of memory."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,13 +12,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import astuple
 
-from vmsonar_archive.errors import NOT_JSON
-from vmsonar_archive.lines import BadLine, decode_sysinfo
-from vmsonar_archive.parquet.chunks import Collector, Key
-from vmsonar_archive.parquet.columns import column
-from vmsonar_archive.parquet.footer import Footer, Source
-from vmsonar_archive.parquet.measures import MEASURES
-from vmsonar_archive.parquet.runs import Runs
+from vmsonar_archive.format.lines import BadLine, decode_sysinfo
+from vmsonar_archive.parquet.decode import RowCollector, column
+from vmsonar_archive.parquet.files import Footer, SourceSegment, TableFile
+from vmsonar_archive.parquet.rollup import MEASURES, RESET_TO_ZERO, SeriesDay, group_numbers
 from vmsonar_archive.parquet.schema import (
     JOINED,
     SAMPLES,
@@ -24,32 +23,90 @@ from vmsonar_archive.parquet.schema import (
     STAMP_FIELDS,
     SYSINFO,
     TABLES,
+    Key,
     arrow,
     own_fields,
     schema_of,
 )
-from vmsonar_archive.parquet.series_day import SeriesDay, group_numbers
+from vmsonar_archive.parquet.sort import Runs
 from vmsonar_archive.parquet.stamps import Stamps
-from vmsonar_archive.parquet.starts import Starts
-from vmsonar_archive.parquet.tablefile import TableFile
 from vmsonar_archive.records import KINDS, Stamp, SysInfo
+from vmsonar_archive.system.errors import NOT_JSON
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-# What is held of one table's undecoded rows, and of all tables' columns before some of them go to disk.
-_COLLECT_BYTES = 2 * 1024 * 1024
-_HELD_BYTES = 16 * 1024 * 1024
 
 
 #: The summary that an archive keeps: of every table that has one.
 ALL_IN_ONE: Mapping[str, Collection[str]] = {SERIES_DAY: tuple(MEASURES)}
 _NAMED_BY = {table: info for table, (info, *_) in JOINED.items()} | {"container": "container_info"}
+# The most that is held of one table's undecoded rows, and of all tables' columns before some are spilled to disk.
+_COLLECT_BYTES = 2 * 1024 * 1024
+_HELD_BYTES = 16 * 1024 * 1024
+# Nanoseconds by which a start may seem too early: a tick is coarser than the boot clock.
+_COARSENESS = 20_000_000
+
+
+class Starts:
+    """The starts of series: of jobs and processes by their ticks, of containers by their info rows."""
+
+    def __init__(self, ticks_per_second: float) -> None:
+        self._ticks = ticks_per_second
+        self._containers: dict[str, set[datetime]] = {}
+        self._previous: list[int | None] = []
+        self._stamps = Stamps()
+
+    def learn(self, rows: "pa.Table") -> None:
+        """Takes in rows of container_info."""
+        columns = (rows[name].to_pylist() for name in ("container_id", "started"))
+        for container, started in zip(*columns, strict=True):
+            if started is not None:
+                self._containers.setdefault(container, set()).add(started)
+
+    def place(self, stamps: Stamps) -> None:
+        """Sets the samples that starts are compared with."""
+        self._stamps = stamps
+        self._previous = stamps.previous()
+
+    def previous(self, table: str, numbers: Iterable[int]) -> "dict[str, pa.Array]":
+        """A column with the boot clock at the sample before each of these; only for containers, which can restart."""
+        if table not in RESET_TO_ZERO:
+            return {}
+        clocks = [
+            None if (before := self._previous[number]) is None else self._stamps.boottime[before]
+            for number in numbers
+        ]
+        return {"previous": arrow().array(clocks, arrow().int64())}
+
+    def of(self, table: str, keys: Sequence[tuple[Key, int]], firsts: Sequence[int]) -> list[float | None]:
+        """For each series the boot clock in seconds at which it began to count; None if unknown."""
+        return [self._start(table, key, first) for (key, _), first in zip(keys, firsts, strict=True)]
+
+    def _start(self, table: str, key: Key, first: int) -> float | None:
+        previous = self._previous[first]
+        if previous is None or len(key) < 2:
+            return None
+        if table == "container":
+            return self._of_container(key, first, previous)
+        return self._of_numbered(key, previous)
+
+    def _of_numbered(self, key: Key, previous: int) -> float | None:
+        if not isinstance(key[-1], int):
+            return None
+        start = key[-1] / self._ticks
+        return start if start * 1e9 >= self._stamps.boottime[previous] - _COARSENESS else None
+
+    def _of_container(self, key: Key, first: int, previous: int) -> float | None:
+        known = sorted(self._containers.get(key[1], ()))
+        after = bisect_right(known, self._stamps.time(previous))
+        if after < len(known) and known[after] <= self._stamps.time(first):
+            return float(self._stamps.boottime[previous] / 1e9)
+        return None
 
 
 @dataclass
 class Derived:
-    """What came of it: the files by table, and how many records could not be taken in."""
+    """The result: files and rows by table, and the number of records that could not be decoded."""
 
     files: dict[str, Path] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
@@ -82,12 +139,12 @@ class Derivation:
         self._boot: str | None = None
         self._series: dict[tuple[Any, ...], str] = {}
         self._starts = Starts(ticks_per_second)
-        self._collectors = {kind: Collector(kind) for kind in self._kinds}
+        self._collectors = {kind: RowCollector(kind) for kind in self._kinds}
         self._runs = {kind: Runs(folder) for kind in self._kinds}
         self.result = Derived()
 
     def add_samples(self, lines: Iterable[bytes]) -> None:
-        """Takes in the lines of sample segments; records met before are passed over."""
+        """Takes in the lines of sample segments; skips records met before."""
         for line in lines:
             try:
                 sample = self._decode(line)
@@ -145,8 +202,10 @@ class Derivation:
                 for number, start, series in zip(*columns, strict=True):
                     self._series[table, boot, number, start] = series
 
-    def finish(self, sources: list[Source], summaries: Mapping[str, Collection[str]] = ALL_IN_ONE) -> Derived:
-        """Writes the files, and by name what the series of some tables come to."""
+    def finish(
+        self, sources: list[SourceSegment], summaries: Mapping[str, Collection[str]] = ALL_IN_ONE
+    ) -> Derived:
+        """Writes the files of all tables, and the summaries by name, each over the series of some tables."""
         self._flush_all()
         self._sources = sources
         stamps = self._stamps.columns()
@@ -178,7 +237,7 @@ class Derivation:
             self._write(table, file, stamps, days)
 
     def _is_empty(self, table: str) -> bool:
-        """Whether a table has no rows, and so no file; that of the samples is always there, it tells what was read."""
+        """Whether a table has no rows and so gets no file; the list of samples is always written."""
         if table == SYSINFO:
             return not self._infos
         return table != SAMPLES and not self._runs[table]
@@ -261,9 +320,7 @@ def _in_time(part: "pa.Table", keys: Sequence[tuple[Key, int]], boottime: "pa.Ar
     pa = arrow()
     import pyarrow.compute as pc
 
-    group = pa.concat_arrays(
-        [pa.repeat(pa.scalar(n, pa.int64()), count) for n, (_, count) in enumerate(keys)]
-    )
+    group = group_numbers([count for _, count in keys])
     clock = pa.table({"group": group, "clock": boottime.take(part["stamp"].combine_chunks())})
     return part.take(pc.sort_indices(clock, sort_keys=[("group", "ascending"), ("clock", "ascending")]))
 

@@ -1,4 +1,4 @@
-"""The Arrow schema of every table, made from the Structs; units and meanings travel in the metadata."""
+"""The Arrow schema of every table, made from the Structs, and the keys that order its rows."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
 
-from vmsonar_archive.errors import missing_extra
-from vmsonar_archive.fields import Field, element_of, fields_of
 from vmsonar_archive.records import FORMAT, KINDS, Stamp, SysInfo
+from vmsonar_archive.records.fields import Field, element_of, fields_of
+from vmsonar_archive.system.errors import missing_extra
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 #: One row per sample: the stamps alone, so that coverage is known whatever was collected.
 SAMPLES = "samples"
@@ -38,6 +39,65 @@ _SERIES = {
     )
     for kind, (info, *_) in JOINED.items()
 }
+
+
+Key = tuple[Any, ...]
+
+
+def histogram_type() -> "pa.DataType":
+    pa = arrow()
+    return pa.list_(pa.struct([pa.field("bucket", pa.int64()), pa.field("frequency", pa.int64())]))
+
+
+#: Name, type, unit and meaning of every column.
+COLUMNS: tuple[tuple[str, str, str, str], ...] = (
+    ("archive", "string", "id", "archive that holds the records"),
+    ("boot", "string", "id", "boot id of the kernel"),
+    ("source_table", "string", "choice", "table that was summed up: process, job or container"),
+    ("number", "int64", "id", "pid of a process, pgid of a job"),
+    ("start_ticks", "int64", "ticks", "start of a process or job after boot"),
+    ("container_id", "string", "id", "id of a container"),
+    ("series_id", "string", "id", "series of a process or job"),
+    ("measure", "string", "choice", "what was summed up, such as cpu or memory"),
+    ("counter", "bool", "flag", "a counter, as opposed to a gauge"),
+    ("samples", "int64", "count", "rows that had a value"),
+    ("first_time", "time", "time", "wall clock of the first row of the series"),
+    ("last_time", "time", "time", "wall clock of the last row of the series"),
+    ("first_boottime", "int64", "nanoseconds", "boot clock of the first value"),
+    ("last_boottime", "int64", "nanoseconds", "boot clock of the last value"),
+    ("first_value", "double", "seconds or as recorded", "first value"),
+    ("last_value", "double", "seconds or as recorded", "last value"),
+    (
+        "total",
+        "double",
+        "seconds or as recorded",
+        "sum of the rises of a counter, sum of the values of a gauge",
+    ),
+    (
+        "seconds",
+        "double",
+        "seconds",
+        "time over which a counter's rises are known; number of values of a gauge",
+    ),
+    ("minimum", "double", "per second or as recorded", "lowest rate of a counter, lowest value of a gauge"),
+    ("maximum", "double", "per second or as recorded", "highest rate of a counter, highest value of a gauge"),
+    ("highest_value", "double", "seconds or as recorded", "highest value"),
+    ("begins", "bool", "flag", "the first value was counted from zero, since the series had just begun"),
+    ("histogram", "histogram", "structure", "rates or values by powers of 1.02; bucket -100000 holds zero"),
+)
+
+
+@cache
+def series_day_schema() -> "pa.Schema":
+    pa = arrow()
+    types = {"time": pa.timestamp("us", "UTC"), "histogram": histogram_type(), "bool": pa.bool_(),
+             "double": pa.float64(), "int64": pa.int64(), "string": pa.string()}  # fmt: skip
+    return pa.schema(
+        [
+            pa.field(name, types[kind], metadata={"unit": unit, "meaning": meaning})
+            for name, kind, unit, meaning in COLUMNS
+        ]
+    )
 
 
 def arrow() -> Any:
@@ -73,12 +133,8 @@ def own_fields(table: str) -> tuple[Field, ...]:
 def schema_of(table: str) -> "pa.Schema":
     """The Arrow schema of a table."""
     pa = arrow()
-    if table == SERIES_DAY:
-        from vmsonar_archive.parquet.series_day import series_day_schema
-
-        fields = list(series_day_schema())
-    else:
-        fields = [_arrow_field(field) for field in columns_of(table)]
+    is_rollup = table == SERIES_DAY
+    fields = list(series_day_schema()) if is_rollup else [_arrow_field(field) for field in columns_of(table)]
     return pa.schema(fields, metadata={"vmsonar.format": str(FORMAT), "vmsonar.table": table})
 
 
@@ -108,3 +164,21 @@ def arrow_type(kind: Any) -> "pa.DataType":
 
 def _members(struct: type[msgspec.Struct]) -> Iterator["pa.Field"]:
     return (_arrow_field(field) for field in fields_of(struct))
+
+
+#: Rows of a table without a line here are stored in the order in which they were taken.
+SERIES_KEYS: dict[str, tuple[str, ...]] = {
+    "cpu": ("cpu_index",),
+    "disk": ("device", "device_major", "device_minor"),
+    "net": ("interface",),
+    "pressure": ("resource",),
+    "energy": ("meter",),
+    "gpu": ("gpu_uuid",),
+    "gpu_process": ("gpu_uuid", "pid"),
+    "container": ("container_id",),
+    "container_info": ("container_id",),
+    "job": ("pgid", "start_ticks"),
+    "job_info": ("pgid", "start_ticks"),
+    "process": ("pid", "start_ticks"),
+    "process_info": ("pid", "start_ticks"),
+}

@@ -1,30 +1,20 @@
-"""The stamps of the samples that a set of tables is made from, each kept once and referred to by its number."""
+"""The samples that a set of tables is made from, each stamp kept once."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from vmsonar_archive.parquet.schema import arrow
 from vmsonar_archive.records import Stamp
+from vmsonar_archive.records.sets import RecordSet, Span
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Span(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """Records of one run and boot without a hole in their numbers."""
-
-    run: str
-    boot: str
-    first: int
-    last: int
-
-
 class Stamps:
-    """Stamps by number; a record that was met before gets none."""
+    """Numbers stamps in the order they come; a record met before gets no number."""
 
     def __init__(self, accepts: Callable[[Stamp], bool] | None = None) -> None:
         self._accepts = accepts
@@ -35,7 +25,7 @@ class Stamps:
         self._seq: list[int] = []
         self._time: list[datetime] = []
         self.boottime: list[int] = []
-        self._seen: set[tuple[int, int, int]] = set()
+        self._seen = RecordSet()
         #: Whether every stamp came after the one before it of the same boot.
         self.ordered = True
 
@@ -43,15 +33,13 @@ class Stamps:
         return len(self._seq)
 
     def add(self, stamp: Stamp) -> int | None:
-        """The number of a new stamp, None for one that is there already or not wanted."""
+        """The number of a new stamp; None for one that is known already or not wanted."""
         if self._accepts is not None and not self._accepts(stamp):
+            return None
+        if not self._seen.add(stamp):
             return None
         run = self._runs.setdefault(stamp.run, len(self._runs))
         boot = self.boot_code(stamp.boot)
-        identity = (run, boot, stamp.seq)
-        if identity in self._seen:
-            return None
-        self._seen.add(identity)
         if self._boot and (
             boot < self._boot[-1] or (boot == self._boot[-1] and stamp.boottime < self.boottime[-1])
         ):
@@ -92,16 +80,8 @@ class Stamps:
         return self._time[number]
 
     def spans(self) -> list[Span]:
-        """Which records there are, in as few words as possible."""
-        spans: list[Span] = []
-        runs, boots = list(self._runs), list(self._boots)
-        for run, boot, seq in sorted(self._seen):
-            last = spans[-1] if spans else None
-            if last and (last.run, last.boot, last.last + 1) == (runs[run], boots[boot], seq):
-                spans[-1] = Span(last.run, last.boot, last.first, seq)
-            else:
-                spans.append(Span(runs[run], boots[boot], seq, seq))
-        return spans
+        """The records as the fewest possible spans."""
+        return sorted(self._seen, key=lambda span: (self._runs[span.run], self._boots[span.boot]))
 
     def columns(self) -> "dict[str, pa.Array]":
         """The columns run, boot, seq, time and boottime, one entry per stamp."""

@@ -4,9 +4,8 @@ from typing import Annotated
 
 import msgspec
 
-from vmsonar_archive.records.base import Row
 from vmsonar_archive.records.process import Owner
-from vmsonar_archive.units import (
+from vmsonar_archive.records.units import (
     Bytes,
     Choice,
     Count,
@@ -15,6 +14,7 @@ from vmsonar_archive.units import (
     Identifier,
     Microseconds,
     Nanoseconds,
+    Row,
     Sensitivity,
     Text,
     Time,

@@ -2,14 +2,14 @@
 
 from typing import Annotated
 
-from vmsonar_archive.records.base import Row
-from vmsonar_archive.units import (
+from vmsonar_archive.records.units import (
     Bytes,
     Choice,
     Count,
     Ident,
     Identifier,
     Nanoseconds,
+    Row,
     Sensitivity,
     Text,
     Ticks,

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from vmsonar_archive.records.base import Row
-from vmsonar_archive.units import (
+from vmsonar_archive.records.units import (
     Bitmask,
     Bytes,
     Celsius,
@@ -16,6 +15,7 @@ from vmsonar_archive.units import (
     Microjoules,
     Nanoseconds,
     Percent,
+    Row,
     Text,
     Ticks,
     Watts,

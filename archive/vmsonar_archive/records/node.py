@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from vmsonar_archive.records.base import Row
-from vmsonar_archive.units import (
+from vmsonar_archive.records.units import (
     Bytes,
     Choice,
     Count,
@@ -12,6 +11,7 @@ from vmsonar_archive.units import (
     Load,
     Microseconds,
     Milliseconds,
+    Row,
     Sectors,
     Sensitivity,
     Text,

@@ -7,9 +7,13 @@ import msgspec
 from vmsonar_archive.records.container import ContainerInfoRow, ContainerRow
 from vmsonar_archive.records.events import CostRow, EventRow, GapRow
 from vmsonar_archive.records.gpu import EnergyRow, GpuProcessRow, GpuRow
+from vmsonar_archive.records.ids import StampId
 from vmsonar_archive.records.node import CpuRow, DiskRow, NetRow, NodeRow, PressureRow
 from vmsonar_archive.records.process import JobInfoRow, JobRow, ProcessInfoRow, ProcessRow
-from vmsonar_archive.units import Identifier, Nanoseconds, Time, about
+from vmsonar_archive.records.units import Nanoseconds, Time, about
+
+#: Version of the format as a whole; a reader refuses a higher one.
+FORMAT = 1
 
 
 class Stamp(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -17,8 +21,8 @@ class Stamp(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     time: Annotated[Time, about("wall clock in UTC at the beginning of the sample")]
     seq: Annotated[int, about("number of the record in its archive; continues across restarts")]
-    run: Annotated[Identifier, about("random per start of the daemon")]
-    boot: Annotated[Identifier, about("boot id of the kernel")]
+    run: Annotated[StampId, about("random per start of the daemon")]
+    boot: Annotated[StampId, about("boot id of the kernel")]
     boottime: Annotated[Nanoseconds, about("CLOCK_BOOTTIME at the beginning: never steps, counts suspend")]
 
 

@@ -4,9 +4,8 @@ from typing import Annotated
 
 import msgspec
 
-from vmsonar_archive.records.base import Row
 from vmsonar_archive.records.sample import Stamp
-from vmsonar_archive.units import (
+from vmsonar_archive.records.units import (
     Bytes,
     Choice,
     Count,
@@ -14,6 +13,7 @@ from vmsonar_archive.units import (
     Ident,
     Identifier,
     Megahertz,
+    Row,
     Sensitivity,
     Text,
     Time,

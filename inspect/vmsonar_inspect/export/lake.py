@@ -1,7 +1,7 @@
 """A lake for fleets: kind=/date=/archive=/<records>.parquet, to which exports add what it does not hold yet.
 
-The file of the samples is written last: until it is there, our readers do not see the others of that export, and the
-next export of the same records writes the same names again.
+Files become a part of the lake by a manifest that is written after them: until it is there our readers do not see
+them, and the next export of the same records writes the same names again.
 """
 
 import hashlib
@@ -11,18 +11,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
-from vmsonar_archive.findings import Finding
-from vmsonar_archive.parquet.footer import read_footer
+from msgspec.structs import replace
+from vmsonar_archive.parquet.files import read_footer
 from vmsonar_archive.parquet.schema import SAMPLES, SERIES_DAY, TABLES
+from vmsonar_archive.read.findings import Finding
+from vmsonar_archive.records.sets import size
+from vmsonar_archive.system.files import sha256_at
 
-from vmsonar_inspect.export.target import Target
-from vmsonar_inspect.origins import Origin
-from vmsonar_inspect.parcels import JsonUnit, StoredUnit, Unit
-from vmsonar_inspect.plan import Piece, Planner, Window
+from vmsonar_inspect.tables.lakes import add_manifest, read_listing
+from vmsonar_inspect.tables.plan import PlannedUnit, Planner
+from vmsonar_inspect.tables.stores import LakeStore
+from vmsonar_inspect.tables.where import Origin, TimeFrame
+from vmsonar_inspect.tables.work_units import ListedFile, SegmentUnit, TableUnit, WorkUnit
+
+_DAYS_AT_ONCE = 64
 
 
 @dataclass
-class Exported:
+class LakeExport:
     """What was added to a lake."""
 
     files: int = 0
@@ -31,44 +37,81 @@ class Exported:
     findings: list[Finding] = field(default_factory=list)
 
 
-def export_lake(origins: Sequence[Origin], target: Target) -> Exported:
-    """Adds to a lake whatever of these archives, bundles and lakes it does not hold."""
-    done = Exported()
+def export_lake(origins: Sequence[Origin], target: LakeStore) -> LakeExport:
+    """Adds the records of archives, bundles and other lakes that a lake does not hold yet."""
+    done = LakeExport()
     with tempfile.TemporaryDirectory(prefix="vmsonar-") as scratch:
-        planner = Planner(Path(scratch), None, Window(), thorough=True)
-        held = {id(unit) for unit in planner.look_at_lake(target)}
+        planner = Planner(Path(scratch), None, TimeFrame(), thorough=True)
+        units = planner.add_lake(target)
+        held = {id(unit) for unit in units}
+        manifest = ManifestWriter(target, units)
         for origin in origins:
-            planner.look(origin)
+            planner.add(origin)
         plan = planner.plan(first=held)
-        for piece in plan.pieces:
-            if id(piece.unit) not in held:
-                _add(piece, target, Path(scratch) / "add", done)
+        try:
+            for piece in plan.pieces:
+                if id(piece.unit) not in held:
+                    manifest.add(_add(piece, target, Path(scratch) / "add", done))
+        finally:
+            # Finished files need not be written again.
+            manifest.write()
         done.findings = [*plan.findings, *(one for piece in plan.pieces for one in piece.unit.findings)]
     return done
 
 
-def _add(piece: Piece, target: Target, scratch: Path, done: Exported) -> None:
+class ManifestWriter:
+    """Writes a manifest for many days at a time, so that a large lake has few of them."""
+
+    def __init__(self, target: LakeStore, held: Sequence[TableUnit]) -> None:
+        """Lists the existing files of a lake that has no manifest yet."""
+        self._target = target
+        self._entries: list[ListedFile] = []
+        self._units = 0
+        if not read_listing(target).exists:
+            prefix = f"{target.place}/"
+            known = [one for unit in held for one in unit.as_listed()]
+            add_manifest(target, (replace(one, path=one.path.removeprefix(prefix)) for one in known))
+
+    def add(self, entries: Sequence[ListedFile]) -> None:
+        self._entries += entries
+        self._units += 1
+        if self._units % _DAYS_AT_ONCE == 0:
+            self.write()
+
+    def write(self) -> None:
+        if self._entries:
+            add_manifest(self._target, self._entries)
+            self._entries = []
+
+
+def _add(piece: PlannedUnit, target: LakeStore, scratch: Path, done: LakeExport) -> list[ListedFile]:
     unit = piece.unit
     scratch.mkdir(exist_ok=True)
     files = dict(_files(unit, scratch))
     spans = read_footer(files[SAMPLES]).spans
     if not spans:
-        return
+        return []
+    entries = []
     name = hashlib.sha256(msgspec.json.encode(spans)).hexdigest()[:16]
     for table in sorted(files, key=lambda table: table == SAMPLES):
         path = files[table]
-        target.put(path, f"kind={table}/date={unit.day}/archive={unit.archive}/{name}.parquet")
+        count, digest = sha256_at(path)
+        records = size(spans) if table == SAMPLES else None
+        place = f"kind={table}/date={unit.day}/archive={unit.archive}/{name}.parquet"
+        target.put(path, place)
+        entries.append(ListedFile(path=place, bytes=count, sha256=digest, records=records))
         done.files += 1
-        done.bytes += path.stat().st_size
+        done.bytes += count
     done.units += 1
     for path in scratch.iterdir():
         path.unlink()
+    return entries
 
 
-def _files(unit: Unit, scratch: Path) -> Iterator[tuple[str, Path]]:
-    if isinstance(unit, JsonUnit):
+def _files(unit: WorkUnit, scratch: Path) -> Iterator[tuple[str, Path]]:
+    if isinstance(unit, SegmentUnit):
         yield from unit.derive_all(scratch).items()
-    elif isinstance(unit, StoredUnit) and unit.accepts is None:
+    elif isinstance(unit, TableUnit) and unit.accepts is None:
         yield from unit.files([*TABLES, SERIES_DAY]).items()
-    elif isinstance(unit, StoredUnit):
+    elif isinstance(unit, TableUnit):
         yield from unit.rewritten(scratch).items()

@@ -8,30 +8,34 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from vmsonar_archive.dialect.sonar import Sonar, envelope
-from vmsonar_archive.errors import VmsonarError
-from vmsonar_archive.findings import Code, Finding
-from vmsonar_archive.reader import Archive, open_archive
+from vmsonar_archive.format.layout import day_path
+from vmsonar_archive.read.findings import Code, Finding
+from vmsonar_archive.read.reader import Archive, open_archive
 from vmsonar_archive.records import Sample, SysInfo
+from vmsonar_archive.system.errors import VmsonarError
+from vmsonar_archive.system.files import beneath
+from vmsonar_archive.write.outputs import SONAR, guard
 
-from vmsonar_inspect.origins import Origin
+from vmsonar_inspect.tables.where import Origin
 
 Record = TypeVar("Record", Sample, SysInfo)
 
-# Far more days than these are rarely written to in turn; each costs a descriptor.
+# Days that are kept open; each costs a descriptor.
 _MOST_OPEN = 16
 
 
 class SonarTree:
-    """Writes records as lines below a folder; files take their place when all of them are complete."""
+    """Writes records as lines below a folder; files appear when all of them are complete."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, force: bool = False) -> None:
         self._folder = folder
+        self._force = force
         self._open: dict[Path, BinaryIO] = {}
         self._made: dict[Path, Path] = {}
         self.lines = 0
 
     def write(self, kind: str, host: str, time: datetime, line: bytes) -> None:
-        path = self._folder / f"{time:%Y/%m/%d}" / f"0+{kind}-{_safe(host)}.json"
+        path = beneath(self._folder, day_path(time.date()), f"0+{kind}-{_safe(host)}.json")
         self._file(path).write(line + b"\n")
         self.lines += 1
 
@@ -40,8 +44,10 @@ class SonarTree:
             if len(self._open) >= _MOST_OPEN:
                 self._open.pop(next(iter(self._open))).close()
             fresh = path not in self._made
-            self._made.setdefault(path, path.with_name(f".{path.name}.tmp"))
             path.parent.mkdir(parents=True, exist_ok=True)
+            if fresh:
+                guard(path, (), SONAR, force=self._force)
+                self._made[path] = path.with_name(f".{path.name}.tmp")
             self._open[path] = self._made[path].open("wb" if fresh else "ab")
         return self._open[path]
 
@@ -52,25 +58,38 @@ class SonarTree:
             temporary.rename(path)
         return sorted(self._made)
 
+    def abandon(self) -> None:
+        """Deletes the unfinished files."""
+        for file in self._open.values():
+            file.close()
+        for temporary in self._made.values():
+            temporary.unlink(missing_ok=True)
+
 
 def _safe(host: str) -> str:
-    """A host name that is a file name too."""
+    """A host name made safe as a file name."""
     return (
         "".join(letter if letter.isalnum() or letter in "-._" else "_" for letter in host).lstrip(".") or "_"
     )
 
 
-def export_sonar(origins: Iterable[Origin], folder: Path, cluster: str) -> tuple[SonarTree, list[Finding]]:
+def export_sonar(
+    origins: Iterable[Origin], folder: Path, cluster: str, *, force: bool = False
+) -> tuple[SonarTree, list[Finding]]:
     """Writes all records of all origins; each once, in order, and no two machines under one name."""
-    tree = SonarTree(folder)
+    tree = SonarTree(folder, force=force)
     findings: list[Finding] = []
     names: set[str] = set()
-    for group in _by_archive(origins, findings).values():
-        with ExitStack() as stack:
-            archives = [stack.enter_context(open_archive(path)) for path in group]
-            _export_archive(archives, tree, cluster, names)
-            findings += [finding for archive in archives for finding in archive.findings]
-    tree.finish()
+    try:
+        for group in _by_archive(origins, findings).values():
+            with ExitStack() as stack:
+                archives = [stack.enter_context(open_archive(path)) for path in group]
+                _export_archive(archives, tree, cluster, names)
+                findings += [finding for archive in archives for finding in archive.findings]
+        tree.finish()
+    except BaseException:
+        tree.abandon()
+        raise
     return tree, findings
 
 

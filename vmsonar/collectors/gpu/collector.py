@@ -1,101 +1,104 @@
-"""The GPU collector: each maker's source with its own deadline, joined to the processes of the tick."""
+"""What the GPU collectors share: rows joined to the processes of the tick, cards for sysinfo, a driver that hangs."""
 
-from collections.abc import Collection, Mapping
-from pathlib import Path
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
 
-from vmsonar_archive.ids import SeriesIds
-from vmsonar_archive.lines import encode_row
-from vmsonar_archive.records import Capability, Card, GpuProcessRow
+from vmsonar_archive.format.lines import encode_row
+from vmsonar_archive.records import Card, GpuProcessRow, GpuRow
+from vmsonar_archive.records.ids import SeriesIds
 
-from vmsonar.clock import Clock
-from vmsonar.collectors.base import Collector, Rows, Tick
-from vmsonar.collectors.gpu.drm_part import DrmPart
-from vmsonar.collectors.gpu.join import identify
-from vmsonar.collectors.gpu.nvidia_part import NvidiaPart
-from vmsonar.collectors.gpu.part import Part
-from vmsonar.collectors.gpu.reading import Reading, Use
-from vmsonar.collectors.setup import Setup
-from vmsonar.collectors.troubles import Troubles
-from vmsonar.host import Host
-
-VENDORS = ("nvidia", "amd", "intel")
+from vmsonar.collectors.base import Collector, Rows, Setup, Tick, Trouble, Troubles
+from vmsonar.collectors.gpu.faults import TIMEOUT
+from vmsonar.collectors.gpu.reading import GpuUse, Reading
+from vmsonar.host.proc_pid import PGRP, START, read_stat
+from vmsonar.host.roots import Host
 
 
 class GpuCollector(Collector):
-    """GPUs of all makers and the processes that use them."""
+    """One kind of driver.
+
+    Only `collect` asks the driver, because only that runs under a guard; the rest tells what it last found.
+    """
 
     name = "gpu"
     kinds = ("gpu", "gpu_process")
-    time_limit = 6.0
+    #: What the driver is called in gap rows.
+    what: ClassVar[str]
 
-    def __init__(
-        self,
-        host: Host,
-        ids: SeriesIds,
-        vendors: Collection[str] = VENDORS,
-        processes: bool = True,
-        clock: Clock | None = None,
-        library: Path | None = None,
-        deadline: float = 2.0,
-    ) -> None:
+    def __init__(self, host: Host, ids: SeriesIds, processes: bool = True, time_limit: float = 2.0) -> None:
+        self.time_limit = time_limit
         self._host = host
         self._ids = ids
+        self._processes = processes
         self._series: dict[str, str] = {}
         self._troubles = Troubles(self.name)
-        #: The GPUs of the last sample, and those there were when they were last described.
+        self._fault: str | None = None
+        #: The GPUs of the last reading, as rows without values.
+        self._known: list[GpuRow] = []
+        #: The same as hardware; None until the driver has answered.
+        self._cards: list[Card] | None = None
+        #: The GPUs of the last reading, and those there were at the last `describe`.
         self._seen: set[str] = set()
         self._told: set[str] | None = None
-        self._parts: list[Part] = []
-        if "nvidia" in vendors:
-            self._parts.append(NvidiaPart(host, clock or Clock(), processes, library, deadline))
-        if {"amd", "intel"} & set(vendors):
-            self._parts.append(DrmPart(host, vendors, processes, deadline))
+
+    @abstractmethod
+    def read(self, tick: Tick) -> Reading:
+        """What the driver says at this tick; an empty reading where there is none."""
+
+    @abstractmethod
+    def read_cards(self) -> list[Card]:
+        """The GPUs of the last reading as hardware."""
 
     def collect(self, tick: Tick) -> Rows:
-        rows = Rows()
-        uuids: set[str] = set()
-        for part in self._parts:
-            reading = part.collect(tick)
-            uuids.update(row.gpu_uuid for row in reading.rows)
-            self._add(tick, reading, rows)
-        troubles = [trouble for part in self._parts for trouble in part.troubles()]
-        self._troubles.tell(troubles, tick, rows)
-        self._seen = uuids
+        reading = self.read(tick)
+        seen = {row.gpu_uuid for row in reading.rows}
+        if self._cards is None or tick.fresh or seen != self._seen:
+            self._cards = self.read_cards()
+        self._seen = seen
+        self._known = [_identity(row) for row in reading.rows]
+        self._fault = None if reading.fault is None else reading.fault.reason
+        rows = self._joined(tick, reading)
+        self._troubles.tell(self._troubles_of(reading), tick, rows)
         return rows
 
-    def cards(self) -> list[Card]:
-        """The GPUs as hardware, for sysinfo."""
-        return [card for part in self._parts for card in part.cards() or []]
+    def overdue(self, waited: float) -> tuple[Rows, str]:
+        """The known GPUs as unreadable."""
+        self._fault = TIMEOUT
+        rows = Rows()
+        for row in self._known:
+            row.error = TIMEOUT
+            row.series_id = self._series_id(row.gpu_uuid)
+            rows.add("gpu", row)
+        return rows, f"the {self.what} driver has not answered for {self.time_limit:g} s"
 
-    def describe(self) -> Mapping[str, object]:
+    def describe(self) -> Mapping[str, list[Card] | None]:
         self._told = self._seen
-        found = [part.cards() for part in self._parts]
-        cards = [card for some in found for card in some or []]
-        # while a driver does not answer, no cards is no answer either
-        return {"cards": cards} if cards or None not in found else {}
+        return {"cards": self._cards}
 
     def has_news(self) -> bool:
         return self._told is not None and self._told != self._seen
 
-    def capabilities(self) -> list[Capability]:
-        return [each for part in self._parts for each in part.capabilities(self.name)]
+    def _troubles_of(self, reading: Reading) -> list[Trouble]:
+        troubles: list[Trouble] = [*reading.troubles]
+        if reading.fault is not None:
+            troubles.append((reading.fault.reason, reading.fault.detail or f"{self.what} GPUs"))
+        return troubles
 
-    def close(self) -> None:
-        for part in self._parts:
-            part.close()
-
-    def _add(self, tick: Tick, reading: Reading, rows: Rows) -> None:
+    def _joined(self, tick: Tick, reading: Reading) -> Rows:
+        rows = Rows()
         for row in reading.rows:
             row.series_id = self._series_id(row.gpu_uuid)
-        rows.extend("gpu", [encode_row(row) for row in reading.rows])
+            rows.add("gpu", row)
         rows.extend("gpu_process", [encode_row(self._process_row(tick, use)) for use in reading.uses])
         for event in reading.events:
             if event.gpu_uuid is not None:
                 event.series_id = self._series_id(event.gpu_uuid)
             rows.add("event", event)
+        return rows
 
-    def _process_row(self, tick: Tick, use: Use) -> GpuProcessRow:
-        start_ticks, pgid = identify(tick, self._host.proc, use.pid)
+    def _process_row(self, tick: Tick, use: GpuUse) -> GpuProcessRow:
+        start_ticks, pgid = self._identify(tick, use.pid)
         return GpuProcessRow(
             gpu_uuid=use.gpu_uuid,
             pid=use.pid,
@@ -109,6 +112,14 @@ class GpuCollector(Collector):
             engine_time=use.engine_time,
         )
 
+    def _identify(self, tick: Tick, pid: int) -> tuple[int | None, int | None]:
+        """Start ticks and process group; None for a process that is gone."""
+        facts = tick.processes.get(pid)
+        if facts is not None:
+            return facts.start_ticks, facts.pgid
+        fields = read_stat(self._host.proc, pid)
+        return (None, None) if fields is None else (int(fields[START]), int(fields[PGRP]))
+
     def _series_id(self, uuid: str) -> str:
         series_id = self._series.get(uuid)
         if series_id is None:
@@ -116,15 +127,12 @@ class GpuCollector(Collector):
         return series_id
 
 
-def make(setup: Setup) -> GpuCollector:
-    """The collector as the configuration wants it."""
-    wanted = setup.config.gpu
-    return GpuCollector(
-        setup.host,
-        setup.ids,
-        wanted.vendors,
-        wanted.processes != "none",
-        setup.clock,
-        # well within the half of an interval after which the sampler gives the whole collector up
-        deadline=min(2.0, setup.config.interval / 6),
+def time_limit(setup: Setup) -> float:
+    """Seconds that a driver may take: well within the half of an interval that the guard grants at most."""
+    return min(2.0, setup.config.interval / 6)
+
+
+def _identity(row: GpuRow) -> GpuRow:
+    return GpuRow(
+        gpu_uuid=row.gpu_uuid, gpu_index=row.gpu_index, parent_uuid=row.parent_uuid, vendor=row.vendor
     )

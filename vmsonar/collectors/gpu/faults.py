@@ -1,4 +1,4 @@
-"""What an NVML error means for us: one value is missing, one device is in trouble, or the whole driver is."""
+"""What an error of a driver means for us: one value is missing, one device is in trouble, or the whole driver is."""
 
 from enum import Enum, auto
 
@@ -37,8 +37,13 @@ class DriverFault(GpuFault):
 
 
 NO_PERMISSION = "no_permission"
+
+
 NOT_FOUND = "not_found"
+
+
 TIMEOUT = "timeout"
+
 
 #: nvmlReturn_t of nvml.h.
 _WORDS: dict[int, tuple[str, Scope]] = {
@@ -62,6 +67,8 @@ _WORDS: dict[int, tuple[str, Scope]] = {
     28: ("gpu_not_found", Scope.DEVICE),
     999: ("unknown_error", Scope.VALUE),
 }
+
+
 _LASTING = {3, 13}
 
 

@@ -1,0 +1,203 @@
+"""The bytes of a bundle: its files in order, canonical tar headers (ustar), and BagIt's tag files (RFC 8493)."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from vmsonar_archive.format import layout
+
+BAGIT = "bagit.txt"
+BAG_INFO = "bag-info.txt"
+BUNDLE = "bundle.json"
+MANIFEST = "manifest-sha256.txt"
+TAG_MANIFEST = "tagmanifest-sha256.txt"
+SIGNATURE = TAG_MANIFEST + ".sig"
+PAYLOAD = "data/"
+
+#: Tag files that the tag manifest lists, in its order.
+LISTED = (BAG_INFO, BAGIT, BUNDLE, MANIFEST)
+_BEFORE = (BAGIT, PAYLOAD + layout.ARCHIVE_FILE, PAYLOAD + layout.JOURNAL_FILE)
+_AFTER = (BAG_INFO, BUNDLE, MANIFEST, TAG_MANIFEST, SIGNATURE)
+_UNSAFE = re.compile(r"[^A-Za-z0-9-]+")
+_BAG_NAME = re.compile(r"[A-Za-z0-9_-]{1,200}")
+
+#: bagit.txt, to the byte.
+DECLARATION = b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n"
+
+# More than ten years of hours, and as many lines of the longest kind.
+MAX_LINES = 100_000
+MAX_BYTES = 20 * 1024 * 1024
+
+_LINE = re.compile(rb"([0-9a-f]{64})  ([A-Za-z0-9._+=/-]{1,120})")
+
+
+def rank(name: str) -> tuple[int, str] | None:
+    """Where in the file a member stands; None for what is no part of a bundle."""
+    if name in _BEFORE:
+        return _BEFORE.index(name), ""
+    if name in _AFTER:
+        return len(_BEFORE) + 1 + _AFTER.index(name), ""
+    path = name.removeprefix(PAYLOAD)
+    return (len(_BEFORE), path) if layout.is_archived(path) and name != path else None
+
+
+def bag_name(node: str, archive: str, first: datetime, last: datetime) -> str:
+    """Node, archive and the time from the first to the last record: the bag's folder, and the file's usual name."""
+    safe = _UNSAFE.sub("-", node).strip("-")[:63] or "node"
+    begin, end = (f"{time.year:04}{time:%m%dT%H%M%SZ}" for time in (first, last))
+    return f"{safe}_{_UNSAFE.sub('-', archive)[:40]}_{begin}_{end}"
+
+
+def is_bag_name(name: str) -> bool:
+    """Whether it can be what `bag_name` gives: no path leads elsewhere by it."""
+    return _BAG_NAME.fullmatch(name) is not None
+
+
+BLOCK = 512
+#: Two empty blocks, and nothing after them.
+END = bytes(2 * BLOCK)
+#: What eleven octal digits can say.
+MAX_SIZE = 8**11 - 1
+#: 1980-01-01: the time of every member, because the time of copying is nobody's business.
+MTIME = 315532800
+
+_MAX_FOLDER = 155
+_MAX_NAME = 100
+_PART = r"[A-Za-z0-9_+=-](?:[A-Za-z0-9._+=-])*"
+_FOLDER = re.compile(_PART)
+_NAME = re.compile(rf"{_PART}(?:/{_PART})*")
+_TYPES = {
+    0: "an old-style member",
+    ord("1"): "a hard link",
+    ord("2"): "a symbolic link",
+    ord("3"): "a character device",
+    ord("4"): "a block device",
+    ord("5"): "a folder",
+    ord("6"): "a FIFO",
+    ord("S"): "a sparse file",
+    ord("x"): "an extended header",
+    ord("g"): "an extended header",
+    ord("L"): "a long name",
+    ord("K"): "a long link",
+}
+
+
+class BadHeader(ValueError):
+    """A block that is not a header as we write them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a header says."""
+
+    folder: str
+    name: str
+    size: int
+
+
+def is_folder_name(name: str) -> bool:
+    """Whether the bag's folder can be called that."""
+    return len(name) <= _MAX_FOLDER and _FOLDER.fullmatch(name) is not None
+
+
+def encode_header(header: Header) -> bytes:
+    """The 512 bytes of a header."""
+    if not is_folder_name(header.folder) or not is_member_name(header.name):
+        raise ValueError(f"{header.folder}/{header.name} cannot be a name in a bundle")
+    if not 0 <= header.size <= MAX_SIZE:
+        raise ValueError(f"{header.name} has {header.size} bytes, a bundle takes up to {MAX_SIZE}")
+    fields = b"".join(
+        (
+            header.name.encode().ljust(100, b"\0"),
+            b"0000644\0",
+            b"0000000\0",
+            b"0000000\0",
+            b"%011o\0" % header.size,
+            b"%011o\0" % MTIME,
+            b" " * 8,
+            b"0",
+            bytes(100),
+            b"ustar\x0000",
+            bytes(64),
+            b"0000000\0" * 2,
+            header.folder.encode().ljust(155, b"\0"),
+            bytes(12),
+        )
+    )
+    return fields[:148] + b"%06o\0 " % sum(fields) + fields[156:]
+
+
+def is_member_name(name: str) -> bool:
+    return len(name) <= _MAX_NAME and _NAME.fullmatch(name) is not None
+
+
+def decode_header(block: bytes) -> Header:
+    """Reads a header; refuses what encode_header() would not write."""
+    if block[257:262] != b"ustar":
+        raise BadHeader("not a tar header")
+    kind = block[156]
+    if kind != ord("0"):
+        raise BadHeader(f"{_shown(block)} is {_TYPES.get(kind, 'of an unknown type')}, not a regular file")
+    try:
+        folder = block[345:500].rstrip(b"\0").decode("ascii")
+        name = block[:100].rstrip(b"\0").decode("ascii")
+        header = Header(folder, name, int(block[124:135], 8))
+        canonical = encode_header(header)
+    except ValueError:
+        raise BadHeader(f"{_shown(block)} is not a header of a bundle") from None
+    if canonical != block:
+        raise BadHeader(f"the header of {name} is not canonical")
+    return header
+
+
+def _shown(block: bytes) -> str:
+    """The name in a header, safe to show on one line."""
+    folder, name = block[345:500].split(b"\0")[0], block[:100].split(b"\0")[0]
+    full = folder + b"/" + name if folder else name
+    return repr(full[:200].decode("ascii", "replace"))
+
+
+def padding(size: int) -> int:
+    """The number of zero bytes that follow content of this size."""
+    return -size % BLOCK
+
+
+class BadManifest(ValueError):
+    """A manifest that is not as we write them."""
+
+
+def encode_manifest(hashes: Iterable[tuple[str, str]]) -> bytes:
+    """The lines of a manifest, from names and SHA-256 sums."""
+    return b"".join(b"%b  %b\n" % (digest.encode(), name.encode()) for name, digest in hashes)
+
+
+def decode_manifest(content: bytes) -> dict[str, str]:
+    """Names and SHA-256 sums in their order; refuses what encode_manifest() would not write."""
+    found: dict[str, str] = {}
+    if content and not content.endswith(b"\n"):
+        raise BadManifest("its last line does not end")
+    begin = 0
+    while begin < len(content):
+        # Not split at once: of empty lines alone the list would take sixteen times as much.
+        end = content.index(b"\n", begin)
+        number = len(found) + 1
+        if number > MAX_LINES:
+            raise BadManifest(f"it has more than {MAX_LINES} lines")
+        match = _LINE.fullmatch(content, begin, end)
+        if match is None:
+            raise BadManifest(f"line {number} is not a SHA-256 sum and a name")
+        begin = end + 1
+        name = match[2].decode()
+        if name in found:
+            raise BadManifest(f"line {number} lists {name} a second time")
+        found[name] = match[1].decode()
+    return found
+
+
+def bag_info(archive: str, sizes: Mapping[str, int]) -> bytes:
+    """bag-info.txt: whose it is, and the number of bytes and files in the payload."""
+    oxum = f"{sum(sizes.values())}.{len(sizes)}"
+    return (
+        f"Bag-Software-Agent: vmsonar\nExternal-Identifier: urn:uuid:{archive}\nPayload-Oxum: {oxum}\n"
+    ).encode()

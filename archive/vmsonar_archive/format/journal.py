@@ -1,0 +1,231 @@
+"""The journal: one line per sealed, derived or dropped file, each with the hash of the line before.
+
+A line is written before the file it speaks of takes its place (rename) or goes (unlink), so that at any moment
+the journal tells which of two versions is the right one.
+"""
+
+import hashlib
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from vmsonar_archive.format import layout
+from vmsonar_archive.format.facts import ContentFacts, SegmentFacts
+from vmsonar_archive.format.lines import checksum_holds, finish
+from vmsonar_archive.records.ids import Sha256
+from vmsonar_archive.system.errors import NOT_JSON, VmsonarError
+from vmsonar_archive.system.files import fsync_folder, open_beneath, open_own, open_root, write_all
+
+#: What the first line names as its predecessor.
+GENESIS = "0" * 64
+
+#: Operations after which the path holds a file.
+SEAL, RECOMPRESS, MERGE, DERIVE = "seal", "recompress", "merge", "derive"
+_GONE_KEPT = 10_000
+# Neither archive.json nor the namespace comes near this.
+_MAX_SMALL = 1024 * 1024
+# Two hashes and two words.
+_MAX_WORDS = 1000
+
+#: Operation after which the file is gone.
+DROP = "drop"
+
+
+class _Subject(ContentFacts, frozen=True):
+    """What a line begins with: msgspec puts fields that are not keyword-only before those of ContentFacts."""
+
+    op: str
+    path: str
+    time: datetime
+
+
+class JournalEntry(_Subject, frozen=True, kw_only=True):
+    """One line of the journal."""
+
+    #: Files that this one takes in; they go away (merge), or stay (derive).
+    sources: list[str] = msgspec.field(default_factory=list)
+    #: Why a file was dropped: max_bytes, max_days or min_free.
+    reason: str | None = None
+    #: Sealed although parts of it cannot be read.
+    damaged: bool = False
+    #: SHA-256 of archive.json and of the namespace, so that a change of theirs shows.
+    identity: Sha256 | None = None
+    namespace: Sha256 | None = None
+    prev: str = GENESIS
+
+    @classmethod
+    def of(cls, op: str, facts: SegmentFacts, time: datetime, sources: Sequence[str] = ()) -> "JournalEntry":
+        """The line about a segment."""
+        content = facts.content()
+        return cls(op, facts.path, time, sources=list(sources), damaged=facts.damaged, **content)
+
+
+def line_of(entry: JournalEntry, prev: str) -> bytes:
+    """The line after the one of that hash, without its newline; its last member is its own checksum."""
+    return finish(msgspec.json.encode(msgspec.structs.replace(entry, prev=prev))[:-1])[:-1]
+
+
+def line_hash(line: bytes) -> str:
+    """The hash that the next line carries: SHA-256 of the line without its newline."""
+    return hashlib.sha256(line).hexdigest()
+
+
+def _is_unchanged(line: bytes, entry: JournalEntry) -> bool:
+    """A line of an earlier version has neither a checksum nor what came with it."""
+    holds = checksum_holds(line)
+    return entry.identity is None if holds is None else holds
+
+
+def _sha256_at(root: Path, name: str) -> str | None:
+    """The hash of a small file of the archive; None where it cannot be read."""
+    folder = open_root(root)
+    try:
+        with open_beneath(folder, name) as file:
+            return hashlib.sha256(file.read(_MAX_SMALL)).hexdigest()
+    except (OSError, VmsonarError):
+        return None
+    finally:
+        os.close(folder)
+
+
+class Ledger:
+    """The state that the lines of a journal add up to."""
+
+    def __init__(self, watched: str | None = None) -> None:
+        """`watched` is a head that was published earlier, which must occur among the lines."""
+        self._watched = watched
+        self.met_watched = watched is None or watched == GENESIS
+        self.head = GENESIS
+        self.lines = 0
+        self.current: dict[str, JournalEntry] = {}
+        self.dropped: list[JournalEntry] = []
+        #: Files that went lately: each with the file that took it in, or None when it was dropped.
+        self.gone: OrderedDict[str, str | None] = OrderedDict()
+        self.last_seq = 0
+        #: Number of the first line that does not follow from the one before; None when the chain holds.
+        self.broken_at: int | None = None
+        self.broken_how = ""
+        #: SHA-256 of archive.json and of the namespace, by the first line that has them.
+        self.identity: str | None = None
+        self.namespace: str | None = None
+
+    def add(self, line: bytes) -> bool:
+        """Takes in one line without its newline; False when it is not a line of a journal."""
+        try:
+            entry = msgspec.json.decode(line, type=JournalEntry)
+            if not all(map(layout.is_archived, (entry.path, *entry.sources))):
+                raise msgspec.ValidationError("a path that no file of an archive has")
+            words = (entry.op, entry.sha256, entry.prev, entry.reason or "")
+            if sum(map(len, words)) > _MAX_WORDS:
+                raise msgspec.ValidationError(f"more than {_MAX_WORDS} characters in what should be short")
+        except NOT_JSON:
+            self.break_here("is not a line of a journal")
+            self.lines += 1
+            return False
+        if not _is_unchanged(line, entry):
+            # It may name another file than was meant: nothing is removed or believed by its word.
+            self.break_here("was changed: its checksum differs")
+            self.lines += 1
+            return False
+        if entry.prev != self.head:
+            self.break_here("does not follow from the line before it")
+        self.identity = self.identity or entry.identity
+        self.namespace = self.namespace or entry.namespace
+        if (entry.identity or self.identity) != self.identity:
+            self.break_here("was written for another archive.json than the lines before it")
+        self.lines += 1
+        self.head = line_hash(line)
+        self.met_watched = self.met_watched or self.head == self._watched
+        self._apply(entry)
+        return True
+
+    def break_here(self, how: str) -> None:
+        """Records that the next line is wrong; only the first such line counts."""
+        if self.broken_at is None:
+            self.broken_at, self.broken_how = self.lines + 1, how
+
+    def _apply(self, entry: JournalEntry) -> None:
+        self.last_seq = max(self.last_seq, entry.last_seq or 0)
+        if entry.op == DROP:
+            self.dropped.append(entry)
+            self._forget(entry.path, None)
+            return
+        if entry.op == MERGE:
+            for source in entry.sources:
+                self._forget(source, entry.path)
+        # What it took in is told by `gone`: a hostile line names tens of thousands.
+        self.current[entry.path] = msgspec.structs.replace(entry, sources=[]) if entry.sources else entry
+        self.gone.pop(entry.path, None)
+
+    def _forget(self, path: str, into: str | None) -> None:
+        self.current.pop(path, None)
+        self.gone[path] = into
+        # Only a file that a crash left behind is looked up here, and the next start removes it.
+        if len(self.gone) > _GONE_KEPT:
+            self.gone.popitem(last=False)
+
+    @classmethod
+    def of(cls, lines: Iterable[bytes], watched: str | None = None) -> "Ledger":
+        ledger = cls(watched)
+        for line in lines:
+            ledger.add(line)
+        return ledger
+
+
+class Journal:
+    """The journal of an archive whose writer lock we hold."""
+
+    def __init__(self, root: Path, fault: Callable[[str], None]) -> None:
+        self._fault = fault
+        path = root / layout.JOURNAL_FILE
+        fresh = not os.path.lexists(path)
+        self._descriptor = open_own(path, os.O_RDWR | os.O_APPEND)
+        try:
+            if fresh:
+                fsync_folder(root)
+            self.ledger = Ledger.of(self._read_whole_lines())
+        except BaseException:
+            self.close()
+            raise
+        # Fixed by the first line: a file that was changed since must not be vouched for.
+        self._identity = self.ledger.identity or _sha256_at(root, layout.ARCHIVE_FILE)
+        self._namespace = self.ledger.namespace or _sha256_at(root, layout.NAMESPACE_FILE)
+
+    def _read_whole_lines(self) -> list[bytes]:
+        """The lines that end in a newline; a torn last one is cut off."""
+        with open(self._descriptor, "rb", closefd=False) as file:
+            content = file.read()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            # What the disk refuses now is done before the next line.
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, whole)
+        self._size = whole
+        return content[:whole].split(b"\n")[:-1]
+
+    def append(self, entry: JournalEntry) -> None:
+        """Adds one line, durably; on failure the journal is as it was."""
+        told = msgspec.structs.replace(entry, identity=self._identity, namespace=self._namespace)
+        line = line_of(told, self.ledger.head)
+        data = line + b"\n"
+        self._fault("journal.before")
+        if os.fstat(self._descriptor).st_size != self._size:
+            # An earlier failure could not be undone at the time.
+            os.ftruncate(self._descriptor, self._size)
+        try:
+            write_all(self._descriptor, data)
+            os.fsync(self._descriptor)
+        except OSError:
+            os.ftruncate(self._descriptor, self._size)
+            raise
+        self._size += len(data)
+        self.ledger.add(line)
+        self._fault("journal.after")
+
+    def close(self) -> None:
+        os.close(self._descriptor)

@@ -1,0 +1,142 @@
+"""Is this archive whole and unaltered? Answers with findings; reads everything as hostile."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from vmsonar_archive.format import layout
+from vmsonar_archive.format.journal import JournalEntry, Ledger
+from vmsonar_archive.format.layout import SegmentName
+from vmsonar_archive.read.findings import Code, Finding, Report, Severity
+from vmsonar_archive.read.source import Source
+from vmsonar_archive.system.errors import FormatError, NewerFormat
+from vmsonar_archive.system.progress import Progress
+
+if TYPE_CHECKING:
+    from vmsonar_archive.verify.content import CheckedFiles
+
+# How often to look again at what a writer changed in the meantime.
+_ROUNDS = 5
+
+
+class Depth(StrEnum):
+    """How closely to look."""
+
+    QUICK = "quick"
+    FULL = "full"
+    DEEP = "deep"
+
+
+def verify(
+    source: Source,
+    depth: Depth = Depth.FULL,
+    head: str | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Checks an archive: its identity, its journal, and every file against what the journal says."""
+    report = Report(findings=[])
+    try:
+        source.identity()
+    except FormatError as error:
+        newer = isinstance(error, NewerFormat)
+        report.add(Finding.of(Code.NEWER_FORMAT if newer else Code.CORRUPT, layout.ARCHIVE_FILE, str(error)))
+        return report
+    known: CheckedFiles = {}
+    for round_ in range(_ROUNDS):
+        (ledger, torn), sizes = source.journal(head), source.sizes()
+        report = Report(findings=[])
+        _check_journal(report, ledger, torn, head)
+        for finding in source.misfits(ledger):
+            report.add(finding)
+        present = _check_presence(report, source, ledger, sizes)
+        report.files = len(present)
+        if depth is Depth.QUICK:
+            _summarise_journal(report, ledger)
+        else:
+            shown = progress if progress and not round_ else Progress()
+            # Here, because a quick look needs none of what reads records.
+            from vmsonar_archive.verify.content import check_content
+
+            check_content(report, source, present, known, deep=depth is Depth.DEEP, progress=shown)
+        if report.ok or not _has_changed(source, ledger, sizes):
+            break
+    if depth is Depth.DEEP and any(layout.is_parquet(path) for path in present):
+        _check_tables(report, source)
+    report.findings.sort(key=lambda finding: (finding.severity is not Severity.ERROR, finding.path))
+    return report
+
+
+def _has_changed(source: Source, ledger: Ledger, sizes: dict[str, int]) -> bool:
+    """Whether a writer replaced, merged or dropped files while we looked."""
+    return source.journal()[0].head != ledger.head or source.sizes().keys() != sizes.keys()
+
+
+def _check_journal(report: Report, ledger: Ledger, torn: bool, head: str | None) -> None:
+    report.head = ledger.head
+    if ledger.broken_at is not None:
+        detail = f"line {ledger.broken_at} {ledger.broken_how}"
+        report.add(Finding.of(Code.CHAIN_BROKEN, layout.JOURNAL_FILE, detail))
+    if torn:
+        report.add(Finding.of(Code.TORN_TAIL, layout.JOURNAL_FILE, "its last line is not whole"))
+    if not ledger.met_watched:
+        detail = f"{head} is not the hash of any of its lines: history was changed or dropped since"
+        report.add(Finding.of(Code.HEAD_DIFFERS, layout.JOURNAL_FILE, detail))
+    for entry in ledger.dropped:
+        detail = f"{entry.records or 0} records dropped to keep {entry.reason}"
+        report.add(Finding.of(Code.DROPPED, entry.path, detail))
+
+
+def _check_presence(
+    report: Report, source: Source, ledger: Ledger, sizes: dict[str, int]
+) -> dict[str, JournalEntry | None]:
+    """The files to look into, each with what the journal says of it."""
+    present: dict[str, JournalEntry | None] = {}
+    for path, entry in ledger.current.items():
+        if path not in sizes:
+            report.add(Finding.of(Code.MISSING, path, "the journal lists it, but it is not there"))
+        elif sizes[path] != entry.bytes and not source.has_journalled(entry):
+            detail = f"has {sizes[path]} bytes, the journal says {entry.bytes}"
+            report.add(Finding.of(Code.CORRUPT, path, detail))
+            present[path] = entry
+        else:
+            present[path] = entry
+        if entry.damaged:
+            detail = "parts of it could not be read when it was sealed"
+            report.add(Finding.of(Code.CORRUPT, path, detail))
+    for path, size in sizes.items():
+        if path not in ledger.current and path not in layout.OWN_FILES:
+            _check_unlisted(report, ledger, path, size, present)
+    return present
+
+
+def _check_unlisted(
+    report: Report, ledger: Ledger, path: str, size: int, present: dict[str, JournalEntry | None]
+) -> None:
+    if size < 0:
+        report.add(Finding.of(Code.REFUSED, path, "is not a regular file"))
+    elif path in ledger.gone or layout.is_temporary(path):
+        report.add(Finding.of(Code.PENDING, path, "left over from work that the next start finishes"))
+    elif SegmentName.parse(path) is not None:
+        report.add(Finding.of(Code.UNSEALED, path, "is being written, or was when the machine stopped"))
+        present[path] = None
+    else:
+        detail = "is no part of the archive: the journal does not list it"
+        report.add(Finding.of(Code.UNLISTED, path, detail, Severity.WARNING))
+
+
+def _summarise_journal(report: Report, ledger: Ledger) -> None:
+    entries = [
+        entry
+        for entry in ledger.current.values()
+        if (name := SegmentName.parse(entry.path)) and name.kind == layout.SAMPLE
+    ]
+    report.samples = sum(entry.records or 0 for entry in entries)
+    report.first = min((entry.first for entry in entries if entry.first), default=None)
+    report.last = max((entry.last for entry in entries if entry.last), default=None)
+
+
+def _check_tables(report: Report, source: Source) -> None:
+    # Here, because it loads what an ordinary look does not need.
+    from vmsonar_archive.parquet.compare import compare_tables
+
+    for finding in compare_tables(source):
+        report.add(finding)

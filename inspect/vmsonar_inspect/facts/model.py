@@ -1,0 +1,407 @@
+"""What an inspection finds and advises, as data: every view, table, page and export shows exactly these fields."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from vmsonar_archive.records.units import about
+
+from vmsonar_inspect.facts.fields import (
+    BUSY,
+    BYTE_SECONDS,
+    BYTES,
+    CELSIUS,
+    CHOICE,
+    CONTAINER,
+    CORES,
+    COUNT,
+    ENERGY,
+    GIB,
+    GRAMS,
+    GRAMS_PER_KWH,
+    JOULES,
+    KWH,
+    NUMBER,
+    PERCENT,
+    RATE,
+    RATIO,
+    SECONDS,
+    SHARE,
+    TEXT,
+    TIME,
+    WATTS,
+    titled,
+)
+
+#: Version of the answers of --json and --csv; fields may be added, never removed or retyped.
+ANSWER = 1
+
+
+class AnswerPart(msgspec.Struct, kw_only=True):
+    """A part of an answer: every field is always written, null where nothing is known."""
+
+
+class Use(msgspec.Struct, kw_only=True, frozen=True):
+    """How much of something was used over time; the mean is weighted by time."""
+
+    mean: Annotated[float | None, titled(""), about("weighted by time")] = None
+    median: Annotated[float | None, titled("50 %")] = None
+    p95: Annotated[float | None, titled("95 %"), about("95th percentile")] = None
+    peak: Annotated[float | None, titled("peak")] = None
+
+
+NOTHING = Use()
+
+
+class Energy(msgspec.Struct, kw_only=True, frozen=True):
+    """Energy of something, with how it was found."""
+
+    joules: Annotated[float | None, JOULES] = None
+    kwh: Annotated[float | None, KWH] = None
+    source: str | None = None
+    method: str | None = None
+    grams_co2e: Annotated[float | None, GRAMS, titled("CO2e")] = None
+
+
+class EnergyUse(AnswerPart):
+    """Energy of a machine: what its jobs used, and what was left idle."""
+
+    joules: Annotated[float | None, JOULES] = None
+    kwh: Annotated[float | None, KWH] = None
+    jobs_joules: Annotated[float | None, JOULES] = None
+    idle_joules: Annotated[float | None, JOULES] = None
+    gpu_joules: Annotated[float | None, JOULES] = None
+    source: str | None = None
+    method: str | None = None
+    pue: Annotated[float | None, RATIO] = None
+    grams_co2e: Annotated[float | None, GRAMS] = None
+    factor_grams_per_kwh: Annotated[float | None, GRAMS_PER_KWH] = None
+    factor_country: str | None = None
+    factor_year: str | None = None
+    factor_source: str | None = None
+
+
+class Machine(AnswerPart):
+    """What the machine is."""
+
+    archive: str
+    source: Annotated[str, about("path of the archive or bundle")]
+    hostname: str | None = None
+    machine_id: str | None = None
+    instance_id: str | None = None
+    cloud_provider: str | None = None
+    instance_type: str | None = None
+    region: str | None = None
+    virtualization: str | None = None
+    os_name: str | None = None
+    kernel_release: str | None = None
+    cpu_model: str | None = None
+    cpus: Annotated[int | None, COUNT] = None
+    memory_bytes: Annotated[int | None, BYTES] = None
+    swap_bytes: Annotated[int | None, BYTES] = None
+    gpus: Annotated[int, COUNT, about("how many")] = 0
+    gpu_models: list[str] = []
+    vmsonar_version: Annotated[str | None, about("of the recorder")] = None
+
+
+class Coverage(AnswerPart):
+    """Which time the archive covers, and how completely."""
+
+    first: Annotated[datetime | None, TIME] = None
+    last: Annotated[datetime | None, TIME] = None
+    span_seconds: Annotated[float, SECONDS] = 0.0
+    covered_seconds: Annotated[float, SECONDS] = 0.0
+    coverage: Annotated[float | None, SHARE, about("covered_seconds of span_seconds")] = None
+    samples: Annotated[int, COUNT] = 0
+    interval_seconds: Annotated[float | None, SECONDS, about("between most samples")] = None
+    boots: Annotated[int, COUNT] = 0
+    runs: Annotated[int, COUNT, about("starts of the recorder")] = 0
+    holes: Annotated[int, COUNT, about("times without samples")] = 0
+    damaged: Annotated[bool, about("some of it cannot be read; the exit code is then 1")] = False
+
+
+class NodeUse(AnswerPart):
+    """How busy the machine was."""
+
+    cpus: Annotated[int | None, COUNT] = None
+    memory_total_bytes: Annotated[int | None, BYTES] = None
+    cores: Annotated[Use, CORES, titled("CPU")] = NOTHING
+    memory_bytes: Annotated[Use, BYTES, titled("memory")] = NOTHING
+    swap_bytes: Annotated[Use, BYTES] = NOTHING
+    disk_read_rate: Annotated[Use, RATE, titled("disk read")] = NOTHING
+    disk_write_rate: Annotated[Use, RATE, titled("disk write")] = NOTHING
+    received_rate: Annotated[Use, RATE, titled("received")] = NOTHING
+    sent_rate: Annotated[Use, RATE, titled("sent")] = NOTHING
+    gpu_util: Annotated[Use, PERCENT, titled("GPU")] = NOTHING
+    gpu_memory_bytes: Annotated[Use, BYTES] = NOTHING
+    runnable: Annotated[Use, COUNT] = NOTHING
+    cpu_seconds: Annotated[float | None, BUSY] = None
+    steal_share: Annotated[float | None, SHARE, about("mean")] = None
+    pressure_cpu: Annotated[
+        float | None, SHARE, about("mean share of time in which some task waited (PSI)")
+    ] = None
+    pressure_memory: Annotated[
+        float | None, SHARE, about("mean share of time in which some task waited (PSI)")
+    ] = None
+    pressure_io: Annotated[
+        float | None, SHARE, about("mean share of time in which some task waited (PSI)")
+    ] = None
+    forks_per_second: Annotated[float | None, COUNT] = None
+    swap_rate: Annotated[float | None, COUNT, about("pages a second, in and out")] = None
+    major_faults_per_second: Annotated[float | None, COUNT] = None
+    oom_kills: Annotated[int | None, COUNT] = None
+    disk_read_bytes: Annotated[float | None, BYTES] = None
+    disk_write_bytes: Annotated[float | None, BYTES] = None
+    received_bytes: Annotated[float | None, BYTES] = None
+    sent_bytes: Annotated[float | None, BYTES] = None
+
+
+class JobUse(AnswerPart):
+    """What one job used."""
+
+    job: Annotated[str, TEXT, titled("job"), about("id for people")]
+    series_id: str
+    archive: str | None = None
+    hostname: Annotated[str | None, TEXT, titled("machine")] = None
+    job_source: str | None = None
+    pgid: Annotated[int | None, NUMBER] = None
+    user: Annotated[str | None, TEXT, titled("user")] = None
+    program: Annotated[str | None, TEXT, titled("program")] = None
+    tags: list[str] = []
+    command: Annotated[str | None, TEXT, titled("command")] = None
+    container_id: Annotated[str | None, CONTAINER] = None
+    container: Annotated[str | None, TEXT, titled("container", missing="")] = None
+    started: Annotated[datetime | None, TIME, titled("started")] = None
+    first: Annotated[datetime | None, TIME, about("first sample that shows it")] = None
+    last: Annotated[datetime | None, TIME, about("last sample that shows it")] = None
+    runtime_seconds: Annotated[float | None, SECONDS, titled("runtime")] = None
+    observed_seconds: Annotated[float | None, SECONDS, about("covered by intervals")] = None
+    samples: Annotated[int, COUNT] = 0
+    ended: Annotated[bool, titled("state")] = False
+    cpu_seconds: Annotated[float | None, BUSY, titled("CPU time", bound="cpu_is_lower_bound")] = None
+    cpu_is_lower_bound: bool = False
+    cores: Annotated[Use, CORES, titled("cores")] = NOTHING
+    memory_bytes: Annotated[Use, BYTES, titled("memory")] = NOTHING
+    memory_byte_seconds: Annotated[float | None, BYTE_SECONDS] = None
+    threads: Annotated[Use, COUNT] = NOTHING
+    processes_peak: Annotated[int | None, COUNT] = None
+    processes_seen: Annotated[int | None, COUNT] = None
+    read_bytes: Annotated[float | None, BYTES, titled("read", bound="io_is_lower_bound")] = None
+    write_bytes: Annotated[float | None, BYTES, titled("written", bound="io_is_lower_bound")] = None
+    read_rate: Annotated[Use, RATE] = NOTHING
+    write_rate: Annotated[Use, RATE] = NOTHING
+    io_is_lower_bound: bool = False
+    major_faults: Annotated[float | None, COUNT] = None
+    gpus: Annotated[list[str], about("UUIDs")] = []
+    gpu_seconds: Annotated[float | None, BUSY, titled("GPU time", only_with="gpus"), about("busy time")] = (
+        None
+    )
+    gpu_util: Annotated[
+        Use,
+        PERCENT,
+        titled("GPU", only_with="gpus"),
+        about("where the driver names no process, the card's, if it was idle or this job alone held it"),
+    ] = NOTHING
+    gpu_memory_bytes: Annotated[Use, BYTES] = NOTHING
+    energy: Annotated[Energy, ENERGY, titled("energy")] = Energy()
+
+    @property
+    def is_one_job(self) -> bool:
+        """False for group 0: what the kernel shows of groups beyond a PID namespace is many unknown jobs."""
+        return self.pgid != 0
+
+
+class ContainerUse(AnswerPart):
+    """What one container used."""
+
+    container_id: Annotated[str, CONTAINER]
+    archive: str | None = None
+    hostname: Annotated[str | None, TEXT, titled("machine")] = None
+    name: Annotated[str | None, TEXT, titled("container")] = None
+    image: Annotated[str | None, TEXT, titled("image")] = None
+    engine: str | None = None
+    user: Annotated[str | None, TEXT, titled("user")] = None
+    compose_project: str | None = None
+    compose_service: str | None = None
+    first: Annotated[datetime | None, TIME, titled("seen from")] = None
+    last: Annotated[datetime | None, TIME] = None
+    runtime_seconds: Annotated[float | None, SECONDS, titled("runtime")] = None
+    observed_seconds: Annotated[float | None, SECONDS] = None
+    samples: Annotated[int, COUNT] = 0
+    cpu_seconds: Annotated[float | None, BUSY, titled("CPU time")] = None
+    cores: Annotated[Use, CORES, titled("cores")] = NOTHING
+    quota_cores: Annotated[float | None, CORES, titled("quota", missing="none"), about("null: none")] = None
+    throttled_share: Annotated[float | None, SHARE, titled("throttled")] = None
+    memory_bytes: Annotated[Use, BYTES, titled("memory"), about("without cache that can be dropped")] = (
+        NOTHING
+    )
+    memory_byte_seconds: Annotated[float | None, BYTE_SECONDS] = None
+    memory_limit_bytes: Annotated[int | None, BYTES, titled("limit", missing="none")] = None
+    oom_kills: Annotated[int | None, COUNT, titled("killed")] = None
+    exit_code: Annotated[int | None, NUMBER, titled("exit", missing="")] = None
+    read_bytes: Annotated[float | None, BYTES, titled("read")] = None
+    write_bytes: Annotated[float | None, BYTES, titled("written")] = None
+    received_bytes: Annotated[
+        float | None, BYTES, titled("received"), about("null where the network is shared")
+    ] = None
+    sent_bytes: Annotated[float | None, BYTES, titled("sent"), about("null where the network is shared")] = (
+        None
+    )
+    energy: Annotated[Energy, ENERGY, titled("energy")] = Energy()
+
+
+class GpuUse(AnswerPart):
+    """What was used of one GPU, or of a part of one."""
+
+    gpu: Annotated[str, TEXT, titled("uuid"), about("UUID")]
+    parent: Annotated[str | None, about("the card that it is a part of")] = None
+    archive: str | None = None
+    hostname: Annotated[str | None, TEXT, titled("machine")] = None
+    index: Annotated[int | None, NUMBER, titled("GPU")] = None
+    model: Annotated[str | None, TEXT, titled("model")] = None
+    samples: Annotated[int, COUNT] = 0
+    observed_seconds: Annotated[float | None, SECONDS] = None
+    gpu_util: Annotated[Use, PERCENT, titled("busy")] = NOTHING
+    gpu_seconds: Annotated[float | None, BUSY, titled("GPU time")] = None
+    memory_bytes: Annotated[Use, BYTES, titled("memory")] = NOTHING
+    memory_total_bytes: Annotated[int | None, BYTES, titled("of")] = None
+    power_watts: Annotated[Use, WATTS, titled("power")] = NOTHING
+    temperature: Annotated[Use, CELSIUS, titled("temperature")] = NOTHING
+    errors: Annotated[int, COUNT, titled("errors")] = 0
+    jobs: Annotated[list[str], TEXT, titled("jobs")] = []
+    energy: Annotated[Energy, ENERGY, titled("energy")] = Energy()
+
+
+class GroupUse(AnswerPart):
+    """What a user or a program used, over all its jobs."""
+
+    name: Annotated[str, TEXT]
+    tags: Annotated[list[str], TEXT, titled("tags")] = []
+    jobs: Annotated[int, COUNT, titled("jobs")] = 0
+    users: Annotated[int | None, COUNT, titled("users")] = None
+    cpu_seconds: Annotated[float | None, BUSY, titled("CPU time", bound="cpu_is_lower_bound")] = None
+    gpu_seconds: Annotated[float | None, BUSY, titled("GPU time")] = None
+    cpu_is_lower_bound: bool = False
+    runtime_seconds: Annotated[float | None, SECONDS, titled("runtime"), about("summed over jobs")] = None
+    memory_median_bytes: Annotated[
+        float | None, BYTES, titled("memory 50 %"), about("of all its jobs together")
+    ] = None
+    memory_p95_bytes: Annotated[
+        float | None, BYTES, titled("memory 95 %"), about("of all its jobs together")
+    ] = None
+    memory_peak_bytes: Annotated[
+        float | None, BYTES, titled("memory peak"), about("of all its jobs together")
+    ] = None
+    read_bytes: Annotated[float | None, BYTES, titled("read")] = None
+    write_bytes: Annotated[float | None, BYTES, titled("written")] = None
+    energy: Annotated[Energy, ENERGY, titled("energy")] = Energy()
+    cpu_seconds_by_hour: Annotated[list[float], titled("0 h to 23 h"), about("24, in --tz")] = []
+    cpu_seconds_by_weekday: Annotated[list[float], titled("Mo to Su"), about("7, Monday first")] = []
+
+
+class Moment(AnswerPart):
+    """One step of a timeline: means over the step, null where nothing was seen."""
+
+    time: Annotated[datetime, TIME, titled("from"), about("begin of the step")]
+    seconds: Annotated[float, SECONDS]
+    cores: Annotated[float | None, CORES, titled("cores")] = None
+    memory_bytes: Annotated[float | None, BYTES, titled("memory")] = None
+    gpu_util: Annotated[float | None, PERCENT, titled("GPU")] = None
+    disk_read_rate: Annotated[float | None, RATE, titled("disk read")] = None
+    disk_write_rate: Annotated[float | None, RATE, titled("written")] = None
+    received_rate: Annotated[float | None, RATE, titled("received")] = None
+    sent_rate: Annotated[float | None, RATE, titled("sent")] = None
+    pressure_cpu: Annotated[float | None, SHARE, titled("waited for CPU")] = None
+    pressure_memory: Annotated[float | None, SHARE, titled("for memory")] = None
+    pressure_io: Annotated[float | None, SHARE, titled("for I/O")] = None
+    cores_peak: Annotated[float | None, CORES, titled("peak")] = None
+    memory_peak_bytes: Annotated[float | None, BYTES] = None
+    archive: str | None = None
+
+
+class Happening(AnswerPart):
+    """Something that happened."""
+
+    time: Annotated[datetime, TIME, titled("time")]
+    event: Annotated[str, about("its type")]
+    what: Annotated[str | None, TEXT, titled("what"), about("in words")] = None
+    subject: Annotated[str | None, TEXT, titled("about", missing="")] = None
+    detail: Annotated[str | None, TEXT, titled("detail", missing="")] = None
+    exit_code: Annotated[int | None, NUMBER] = None
+    container_id: Annotated[str | None, CONTAINER] = None
+    pgid: Annotated[int | None, NUMBER] = None
+
+
+class Gap(AnswerPart):
+    """Something that was not seen: time without samples, or a collector that could not read."""
+
+    kind: Annotated[str, CHOICE, titled("what"), about("no_samples, not_read or damage")]
+    begin: Annotated[datetime | None, TIME, titled("from")] = None
+    end: Annotated[datetime | None, TIME, titled("to")] = None
+    seconds: Annotated[float | None, SECONDS, titled("for", missing="")] = None
+    collector: Annotated[str | None, TEXT, titled("collector", missing="")] = None
+    reason: Annotated[str | None, TEXT, titled("reason", missing="")] = None
+    detail: Annotated[str | None, TEXT, titled("detail", missing="")] = None
+    samples_lost: Annotated[int | None, COUNT, titled("lost", missing="")] = None
+    times: Annotated[int, COUNT, titled("times")] = 1
+    archive: str | None = None
+
+
+class Severity(StrEnum):
+    """How much a verdict matters."""
+
+    PROBLEM = "problem"
+    ADVICE = "advice"
+
+
+class Verdict(AnswerPart, kw_only=True):
+    """A judgement with the rule and the figures it rests on."""
+
+    rule: str
+    about: str
+    subject: Annotated[str, about("archive, series, container or GPU")]
+    name: str
+    severity: Annotated[Severity, about("problem or advice")]
+    title: str
+    says: str
+    advice: str
+    confidence: str
+    figures: dict[str, float]
+    conditions: list[str]
+    gain: str = "none"
+
+
+class Size(AnswerPart, kw_only=True):
+    """A machine that would have held something."""
+
+    cores: Annotated[int | None, COUNT] = None
+    memory_gib: Annotated[int | None, GIB] = None
+    gpus: Annotated[int | None, COUNT] = None
+    flavour: Annotated[str | None, about("a site's own, where one fits")] = None
+
+
+class Advice(AnswerPart, kw_only=True):
+    """Used against what was there, and the size that would have done, for the machine or one job."""
+
+    about: str
+    subject: str
+    name: str
+    cpus: Annotated[int | None, COUNT] = None
+    cores: Annotated[Use, CORES, titled("cores")] = NOTHING
+    memory_total_bytes: Annotated[int | None, BYTES] = None
+    memory_bytes: Annotated[Use, BYTES, titled("memory")] = NOTHING
+    gpus: Annotated[int | None, COUNT] = None
+    gpu_util: Annotated[Use, PERCENT, titled("GPU")] = NOTHING
+    gpu_memory_total_bytes: Annotated[int | None, BYTES] = None
+    gpu_memory_bytes: Annotated[Use, BYTES, titled("GPU memory")] = NOTHING
+    disk_read_rate: Annotated[Use, RATE, titled("disk read")] = NOTHING
+    disk_write_rate: Annotated[Use, RATE, titled("disk write")] = NOTHING
+    received_rate: Annotated[Use, RATE, titled("received")] = NOTHING
+    sent_rate: Annotated[Use, RATE, titled("sent")] = NOTHING
+    enough_data: bool = False
+    size_p95: Size | None = None
+    size_peak: Size | None = None
+    larger_would_help: bool | None = None
+    larger_why: str | None = None
+    verdicts: list[Verdict] = msgspec.field(default_factory=list)

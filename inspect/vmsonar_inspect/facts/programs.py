@@ -1,0 +1,102 @@
+"""Commands mapped to program names and tags by an ordered table of regular expressions (RE2 syntax)."""
+
+import csv
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Protocol
+
+from vmsonar_archive.system.errors import UsageError, missing_extra, reason_of
+
+# RE2 matches in time linear in the text; this bounds what one expression may take.
+_MAX_MEMORY = 8 * 2**20
+_MAX_PATTERN = 4096
+_CACHED = 65536
+
+
+class Pattern(Protocol):
+    """A compiled expression."""
+
+    @property
+    def pattern(self) -> str: ...
+
+    def search(self, text: str) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a command is called."""
+
+    name: str
+    tags: tuple[str, ...] = ()
+
+
+def compile_pattern(text: str, where: str) -> Pattern:
+    """A regular expression that matches in linear time."""
+    try:
+        import re2
+    except ImportError:
+        raise missing_extra("inspect", "matching commands") from None
+    if len(text) > _MAX_PATTERN:
+        raise UsageError(f"{where}: the expression has more than {_MAX_PATTERN} characters")
+    options = re2.Options()
+    options.max_mem = _MAX_MEMORY
+    options.log_errors = False
+    try:
+        pattern: Pattern = re2.compile(text, options)
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else error
+        raise UsageError(f"{where}: not a regular expression of RE2: {reason}") from None
+    return pattern
+
+
+class ProgramMap:
+    """The first expression that is found in a command names its program."""
+
+    def __init__(self, rows: Iterable[tuple[Pattern, Program]]) -> None:
+        self._rows = list(rows)
+        self.of = lru_cache(maxsize=_CACHED)(self._of)
+
+    def _of(self, command: str | None) -> Program:
+        if not command:
+            return Program("unknown")
+        for pattern, program in self._rows:
+            if pattern.search(command):
+                return program
+        return Program(basename(command))
+
+
+def basename(command: str) -> str:
+    """The executable's name, for a command that no expression knows."""
+    first = command.split(maxsplit=1)[0] if command.strip() else command
+    return first.rstrip("/").rpartition("/")[2].lstrip("-").rstrip(":") or command
+
+
+def load_programs(path: Path | None = None) -> ProgramMap:
+    """Our map; or a site's, whose rows come first."""
+    rows: list[tuple[Pattern, Program]] = []
+    if path is not None:
+        try:
+            rows += _parse(path.read_text(encoding="utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"cannot read the program map {path}: {reason_of(error)}") from None
+    rows += _parse(
+        resources.files("vmsonar_inspect").joinpath("facts/programs.tsv").read_text(encoding="utf-8"),
+        "programs.tsv",
+    )
+    return ProgramMap(rows)
+
+
+def _parse(text: str, where: str) -> list[tuple[Pattern, Program]]:
+    rows = []
+    reader = csv.reader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
+    for number, cells in enumerate(reader, start=1):
+        if not cells or not cells[0].strip() or cells[0].startswith("#"):
+            continue
+        if len(cells) not in (2, 3) or not cells[1].strip():
+            raise UsageError(f"{where}:{number}: a row is: expression, TAB, name, and optionally TAB, tags")
+        tags = tuple(tag.strip() for tag in cells[2].split(",") if tag.strip()) if len(cells) == 3 else ()
+        rows.append((compile_pattern(cells[0], f"{where}:{number}"), Program(cells[1].strip(), tags)))
+    return rows

@@ -1,0 +1,141 @@
+"""Numbers for people: every one with its unit, and a dash where nothing is known."""
+
+from collections.abc import Callable
+from datetime import datetime, tzinfo
+
+from vmsonar_archive.system.moments import in_zone
+
+UNKNOWN = "\u2013"
+Writer = Callable[[float | None], str]
+_HOUR = 3600
+_DAY = 86400
+
+
+def size(value: float | None) -> str:
+    """Bytes: `1.5 GiB`."""
+    if value is None:
+        return UNKNOWN
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(value) < 1023.95 or unit == "TiB":
+            return f"{value:.0f} B" if unit == "B" else f"{_three(value)} {unit}"
+        value /= 1024
+    raise AssertionError("unreachable")
+
+
+def rate(value: float | None) -> str:
+    """Bytes a second: `12 MiB/s`."""
+    return UNKNOWN if value is None else f"{size(value)}/s"
+
+
+def share(value: float | None) -> str:
+    """A fraction as a percentage: `0.5` is `50 %`."""
+    if value is None:
+        return UNKNOWN
+    percent = value * 100
+    if 0 < percent < 0.95:
+        return "<1 %"
+    return f"{percent:.0f} %"
+
+
+def percent(value: float | None) -> str:
+    """A percentage: `50` is `50 %`."""
+    return share(None if value is None else value / 100)
+
+
+def cores(value: float | None) -> str:
+    """Busy cores: `3.2`."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 0.95 else f"{value:.2f}"
+
+
+def count(value: float | None) -> str:
+    """A count: `12,345`."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
+
+
+def duration(seconds: float | None) -> str:
+    """`45 s`, `12 min`, `3 h 05 min`, `2 d 4 h`."""
+    if seconds is None:
+        return UNKNOWN
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 2 * _HOUR:
+        return f"{round(whole / 60)} min"
+    if whole < 2 * _DAY:
+        hours, rest = divmod(round(whole / 60), 60)
+        return f"{hours} h {rest:02d} min"
+    days, rest = divmod(round(whole / _HOUR), 24)
+    return f"{days} d {rest} h"
+
+
+def hours(seconds: float | None) -> str:
+    """CPU or GPU time: `1.5 h`; short times in minutes and seconds."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 60:
+        return f"{_three(seconds)} s"
+    if seconds < _HOUR:
+        return f"{_three(seconds / 60)} min"
+    return f"{_three(seconds / _HOUR)} h"
+
+
+def energy(joules: float | None, source: str | None = None) -> str:
+    """`850 J`, `1.2 kWh`; an estimate is marked `~`."""
+    if joules is None:
+        return UNKNOWN
+    mark = "~" if source == "estimate" else ""
+    if joules < 3600:
+        return f"{mark}{_three(joules)} J"
+    watt_hours = joules / 3600
+    return mark + (f"{_three(watt_hours)} Wh" if watt_hours < 1000 else f"{_three(watt_hours / 1000)} kWh")
+
+
+def grams(value: float | None) -> str:
+    """Mass of CO2 equivalent: `12 g`, `3.4 kg`."""
+    if value is None:
+        return UNKNOWN
+    return f"{_three(value)} g" if value < 1000 else f"{_three(value / 1000)} kg"
+
+
+def degrees(value: float | None) -> str:
+    """Temperature: `64 °C`."""
+    return UNKNOWN if value is None else f"{value:.0f} °C"
+
+
+def lower_bound(text: str, is_lower_bound: bool) -> str:
+    """Marks a figure that is only known to be at least that much."""
+    return f"≥{text}" if is_lower_bound and text != UNKNOWN else text
+
+
+def plural(number: float | None, noun: str) -> str:
+    """`1 core`, `2 cores`."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def clock(moment: datetime | None, zone: tzinfo) -> str:
+    """A time to the second in a zone."""
+    return UNKNOWN if moment is None else f"{in_zone(moment, zone):%Y-%m-%d %H:%M:%S}"
+
+
+def short_clock(moment: datetime | None, zone: tzinfo) -> str:
+    """A time to the minute in a zone, without the year."""
+    return UNKNOWN if moment is None else f"{in_zone(moment, zone):%m-%d %H:%M}"
+
+
+def watts(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{_three(value)} W"
+
+
+def _three(value: float) -> str:
+    """Rounds to two or three digits, but never thousands."""
+    if value == 0:
+        return "0"
+    if abs(value) < 0.0995:
+        return f"{value:.2g}"
+    if abs(value) < 9.95:
+        return f"{value:.1f}"
+    return f"{value:,.0f}"

@@ -1,1 +1,0 @@
-"""One self-contained page per machine: text by Python, charts by a small script, nothing from elsewhere."""

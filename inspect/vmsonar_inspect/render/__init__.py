@@ -1,1 +1,0 @@
-"""Renderables for the terminal; rich is imported by whoever uses them."""

@@ -1,0 +1,306 @@
+"""The answers of every view as data: the same rows for tables, JSON and CSV."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import datetime, tzinfo
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import msgspec
+from vmsonar_archive.records.fields import fields_of
+from vmsonar_archive.records.units import about
+from vmsonar_archive.system.moments import covered_words, span_words
+
+from vmsonar_inspect.facts import units
+from vmsonar_inspect.facts.events import is_wrong
+from vmsonar_inspect.facts.fields import (
+    ARCHIVE,
+    BYTES,
+    CORES,
+    COUNT,
+    ENERGY,
+    PERCENT,
+    SECONDS,
+    SHARE,
+    TEXT,
+    TIME,
+    titled,
+)
+from vmsonar_inspect.facts.model import (
+    ANSWER,
+    Advice,
+    AnswerPart,
+    ContainerUse,
+    Coverage,
+    Energy,
+    EnergyUse,
+    Gap,
+    GpuUse,
+    GroupUse,
+    Happening,
+    JobUse,
+    Machine,
+    Moment,
+    NodeUse,
+    Size,
+    Use,
+    Verdict,
+)
+from vmsonar_inspect.inspection import Inspection, InspectionSettings, opened
+from vmsonar_inspect.show.order import arranged
+from vmsonar_inspect.tables.database import Tables, open_tables
+from vmsonar_inspect.tables.results import write_csv
+from vmsonar_inspect.tables.where import TimeFrame
+
+#: Steps of the timeline by default.
+STEPS = 48
+
+
+class Summary(AnswerPart):
+    """One machine on the first screen."""
+
+    machine: Machine
+    coverage: Coverage
+    use: NodeUse
+    energy: Annotated[EnergyUse, ENERGY]
+    jobs: list[JobUse]
+    containers: list[ContainerUse]
+    gpus: list[GpuUse]
+    wrong: Annotated[list[Happening], about("events that mean trouble")]
+    gaps: list[Gap]
+    advice: list[Advice]
+
+
+class FleetRow(AnswerPart):
+    """One machine among many."""
+
+    hostname: Annotated[str | None, TEXT, titled("machine")]
+    archive: Annotated[str, ARCHIVE]
+    source: Annotated[str, about("path of the archive or bundle")]
+    instance_type: Annotated[str | None, TEXT, titled("size", missing="")]
+    first: Annotated[datetime | None, TIME, titled("from")]
+    last: Annotated[datetime | None, TIME]
+    span_seconds: Annotated[float, SECONDS, titled("for")]
+    coverage: Annotated[float | None, SHARE, titled("seen")]
+    cpus: Annotated[int | None, COUNT]
+    cores: Annotated[Use, CORES, titled("cores")]
+    memory_total_bytes: Annotated[int | None, BYTES]
+    memory_bytes: Annotated[Use, BYTES, titled("memory")]
+    gpus: Annotated[int, COUNT]
+    gpu_util: Annotated[Use, PERCENT, titled("GPU", only_with="gpus")]
+    used_share: Annotated[float | None, SHARE, titled("used"), about("mean of cores or GPUs, the larger")]
+    jobs: Annotated[int, COUNT, titled("jobs")]
+    problems: Annotated[int, COUNT]
+    verdicts: Annotated[list[str], TEXT, titled("verdicts")]
+    size_p95: Annotated[Size | None, titled("would do")]
+
+
+class Document(AnswerPart):
+    """What --json prints."""
+
+    answer: Annotated[int, about("version of these answers")]
+    view: Annotated[str, about("machines for a summary of many, job for --job")]
+    since: datetime | None
+    until: datetime | None
+    rows: list[Any]
+    nothing: Annotated[
+        str | None, about("why there are no rows, where the filters left none; the exit code is then 1")
+    ] = None
+
+
+ROW_TYPES: dict[str, type] = {
+    "summary": FleetRow,
+    "jobs": JobUse,
+    "containers": ContainerUse,
+    "gpus": GpuUse,
+    "users": GroupUse,
+    "programs": GroupUse,
+    "timeline": Moment,
+    "advice": Verdict,
+    "gaps": Gap,
+}
+
+
+def rows_of(inspection: Inspection, view: str, zone: tzinfo, steps: int = STEPS) -> list[Any]:
+    """The rows of a view, of all machines."""
+    archives = list(inspection.sources)
+    ways: dict[str, Callable[[], Sequence[Any]]] = {
+        "jobs": lambda: inspection.jobs,
+        "containers": lambda: inspection.containers,
+        "gpus": lambda: inspection.gpus,
+        "users": lambda: inspection.users(zone),
+        "programs": lambda: inspection.programs(zone),
+        "timeline": lambda: [at for archive in archives for at in inspection.timeline(archive, steps)],
+        "advice": lambda: [advice for archive in archives for advice in inspection.advice(archive)],
+        "gaps": lambda: [gap for _, gap in inspection.gaps],
+    }
+    return list(ways[view]())
+
+
+def document(inspection: Inspection, view: str, rows: Sequence[Any], nothing: str | None = None) -> Document:
+    """What --json prints."""
+    frame = inspection.settings.frame
+    return Document(
+        answer=ANSWER, view=view, since=frame.since, until=frame.until, rows=list(rows), nothing=nothing
+    )
+
+
+def json_rows(
+    inspection: Inspection, view: str, zone: tzinfo, sort: str | None, top: int | None
+) -> tuple[str, list[Any]]:
+    """The rows of --json, and the name of their view."""
+    if view == "summary" and len(inspection.sources) == 1:
+        return view, [summary_of(inspection, archive, top) for archive in inspection.sources]
+    if view == "summary":
+        return "machines", fleet_rows(inspection)[:top]
+    return view, arranged(rows_of(inspection, view, zone), sort, top)
+
+
+def csv_rows(inspection: Inspection, view: str, zone: tzinfo, sort: str | None, top: int | None) -> list[Any]:
+    """What --csv lists: machines for the summary, verdicts for the advice."""
+    if view == "summary":
+        return fleet_rows(inspection)[:top]
+    if view == "advice":
+        return [verdict for advice in rows_of(inspection, view, zone) for verdict in advice.verdicts][:top]
+    return arranged(rows_of(inspection, view, zone), sort, top)
+
+
+def fleet_rows(inspection: Inspection) -> list[FleetRow]:
+    """Every machine, worst used first."""
+    return worst_used_first([fleet_row(inspection, machine) for machine in inspection.machines])
+
+
+def summary_of(inspection: Inspection, archive: str, top: int | None = None) -> Summary:
+    """The first screen of one machine as data."""
+    return Summary(
+        machine=inspection.machine(archive),
+        coverage=inspection.coverage[archive],
+        use=inspection.node_use[archive],
+        energy=inspection.energy(archive),
+        jobs=[job for job in inspection.jobs if job.archive == archive][:top],
+        containers=[container for container in inspection.containers if container.archive == archive][:top],
+        gpus=[gpu for gpu in inspection.gpus if gpu.archive == archive],
+        wrong=[event for owner, event in inspection.events if owner == archive and is_wrong(event)],
+        gaps=[gap for owner, gap in inspection.gaps if owner in (archive, "")],
+        advice=inspection.advice(archive),
+    )
+
+
+def fleet_row(inspection: Inspection, machine: Machine) -> FleetRow:
+    """One machine among many; used is the largest share of what it had that was used on average."""
+    use, coverage = inspection.node_use[machine.archive], inspection.coverage[machine.archive]
+    advice = inspection.machine_advice(machine.archive)
+    return FleetRow(
+        hostname=machine.hostname,
+        archive=machine.archive,
+        source=machine.source,
+        instance_type=machine.instance_type,
+        first=coverage.first,
+        last=coverage.last,
+        span_seconds=coverage.span_seconds,
+        coverage=coverage.coverage,
+        cpus=use.cpus or machine.cpus,
+        cores=use.cores,
+        memory_total_bytes=use.memory_total_bytes or machine.memory_bytes,
+        memory_bytes=use.memory_bytes,
+        gpus=machine.gpus,
+        gpu_util=use.gpu_util,
+        used_share=_used_share(use),
+        jobs=inspection.job_counts.get(machine.archive, 0),
+        problems=sum(1 for verdict in advice.verdicts if verdict.severity == "problem"),
+        verdicts=[verdict.rule for verdict in advice.verdicts],
+        size_p95=advice.size_p95,
+    )
+
+
+def _used_share(use: NodeUse) -> float | None:
+    shares = [
+        None if use.cores.mean is None or not use.cpus else use.cores.mean / use.cpus,
+        None if use.gpu_util.mean is None else use.gpu_util.mean / 100,
+    ]
+    known = [share for share in shares if share is not None]
+    return max(known, default=None)
+
+
+def worst_used_first(rows: Sequence[FleetRow]) -> list[FleetRow]:
+    """Least used first, unknown last."""
+    return sorted(rows, key=lambda row: (row.used_share is None, row.used_share or 0.0, row.hostname or ""))
+
+
+def to_csv(sink: IO[str], rows: Sequence[Any], kind: type) -> None:
+    """Writes the rows as CSV with one column per figure."""
+    names = flat_names(kind)
+    write_csv(sink, names, ([flat.get(name) for name in names] for flat in map(_flat, rows)))
+
+
+_NESTED = (Use, Energy, Size)
+
+
+def flat_names(kind: type, prefix: str = "") -> list[str]:
+    """The columns of CSV, one per figure."""
+    names = []
+    for field in fields_of(kind):
+        name = f"{prefix}{field.name}"
+        names += flat_names(field.type, f"{name}_") if field.type in _NESTED else [name]
+    return names
+
+
+def _flat(row: Any, prefix: str = "") -> dict[str, Any]:
+    cells: dict[str, Any] = {}
+    for field in msgspec.structs.fields(row):
+        value = getattr(row, field.name)
+        if isinstance(value, _NESTED):
+            cells.update(_flat(value, f"{prefix}{field.name}_"))
+        else:
+            cells[f"{prefix}{field.name}"] = value
+    return cells
+
+
+_JOB_VIEWS = ("summary", "jobs", "users", "programs", "advice")
+_NAMED = 5
+
+
+def why_nothing(inspection: Inspection, view: str, paths: Sequence[Path | str]) -> str | None:
+    """Why the filters left a view empty; None when rows are left, or there are no filters."""
+    wish = inspection.settings
+    span = span_words(wish.frame.since, wish.frame.until)
+    if not any(coverage.samples for coverage in inspection.coverage.values()):
+        return None if wish.frame.is_whole else f"no samples {span}: {_there(paths)}"
+    asked = _asked(wish)
+    if asked and view in _JOB_VIEWS and not inspection.jobs:
+        return f"no jobs{asked} {span}".rstrip() + f": {_there(paths)}"
+    if wish.user is not None and view == "containers" and not inspection.containers:
+        return f"no containers of user {wish.user} {span}".rstrip() + f": {_there(paths)}"
+    return None
+
+
+def why_no_samples(tables: Tables, frame: TimeFrame, paths: Sequence[Path | str]) -> str | None:
+    """Why tables that are cut to a time are empty; None when they are not."""
+    if frame.is_whole or tables.sql("SELECT 1 FROM samples LIMIT 1").fetchone() is not None:
+        return None
+    with open_tables(paths) as whole:
+        (first, last) = whole.sql("SELECT MIN(time), MAX(time) FROM samples").fetchone()
+    return f"no samples {span_words(frame.since, frame.until)}: {covered_words(first, last)}"
+
+
+def _asked(wish: InspectionSettings) -> str:
+    asked = f" of user {wish.user}" if wish.user is not None else ""
+    asked += f" whose command matches {wish.command.pattern}" if wish.command is not None else ""
+    return asked + (
+        f" that ran for {units.duration(wish.min_runtime)}" if wish.min_runtime is not None else ""
+    )
+
+
+def _there(paths: Sequence[Path | str]) -> str:
+    with opened(paths, InspectionSettings(), deep=False, quiet=True) as whole:
+        times: list[tuple[datetime, datetime]] = [
+            (one.first, one.last) for one in whole.coverage.values() if one.first and one.last
+        ]
+        first = min((first for first, _ in times), default=None)
+        last = max((last for _, last in times), default=None)
+        jobs = Counter(job.user or "unknown" for job in whole.jobs)
+    names = ", ".join(user for user, _ in jobs.most_common(_NAMED)) + (", …" if len(jobs) > _NAMED else "")
+    count = sum(jobs.values())
+    return covered_words(first, last) + (
+        f" with {count} job{'' if count == 1 else 's'} of {names}" if jobs else ""
+    )

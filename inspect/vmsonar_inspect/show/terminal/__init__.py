@@ -1,0 +1,6 @@
+"""Views for the terminal, drawn with rich.
+
+Comes in: answers. Goes out: renderables that fit the width by dropping columns, never by wrapping.
+"""
+
+__all__ = ["grid", "lists", "screen", "views"]

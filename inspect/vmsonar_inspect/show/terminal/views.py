@@ -1,0 +1,153 @@
+"""Renders each view, and the story of one job."""
+
+from datetime import tzinfo
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.rule import Rule
+from rich.text import Text
+from vmsonar_archive.system.text import plain
+
+from vmsonar_inspect.facts import units
+from vmsonar_inspect.facts.fields import shown_field
+from vmsonar_inspect.facts.stories import Story, StoryMoment
+from vmsonar_inspect.inspection import Inspection
+from vmsonar_inspect.show.answers import fleet_rows, rows_of, summary_of
+from vmsonar_inspect.show.columns import columns_of
+from vmsonar_inspect.show.order import arranged
+from vmsonar_inspect.show.sparkline import sparkline
+from vmsonar_inspect.show.terminal.grid import Grid
+from vmsonar_inspect.show.terminal.lists import (
+    USED,
+    list_view,
+    size_sentence,
+    used,
+    verdict_lines,
+)
+from vmsonar_inspect.show.terminal.screen import Screen, header
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+
+
+def story_view(story: Story, zone: tzinfo) -> "RenderableType":
+    """One job from beginning to end."""
+    parts: list[RenderableType] = [*_head(story, zone), Text(), Grid(USED, used(story.advice)), Text()]
+    parts.append(Course(story))
+    if story.processes:
+        parts += [
+            _title(f"Processes ({len(story.processes)})"),
+            Grid(columns_of("processes", zone), story.processes),
+        ]
+    if story.container is not None:
+        parts += [_title("Container"), Grid(columns_of("containers", zone), [story.container])]
+    if story.gpus:
+        parts += [_title("GPUs"), Grid(columns_of("gpus", zone), story.gpus)]
+    if story.events:
+        parts += [_title("What happened"), Grid(columns_of("events", zone), story.events)]
+    parts.append(_title("Advice"))
+    parts += [verdict_lines(verdict) for verdict in story.advice.verdicts]
+    parts.append(size_sentence(story.advice))
+    return Group(*parts)
+
+
+def _title(text: str) -> Text:
+    return Text.assemble("\n", (text, "bold underline"))
+
+
+def _head(story: Story, zone: tzinfo) -> list[Text]:
+    job = story.job
+    lower = units.lower_bound(units.hours(job.cpu_seconds), job.cpu_is_lower_bound)
+    moved = units.lower_bound(
+        f"{units.size(job.read_bytes)} read, {units.size(job.write_bytes)} written", job.io_is_lower_bound
+    )
+    first, last = units.clock(job.started or job.first, zone), units.clock(job.last, zone)
+    when = f"{first} to {last} ({units.duration(job.runtime_seconds)})"
+    cost = f"CPU time {lower}, {moved}, energy {units.energy(job.energy.joules, job.energy.source)}"
+    return [
+        Text.assemble((f"job {plain(job.job)}", "bold"), f"  {plain(job.command)}"),
+        Text(f"{plain(job.user)} on {plain(job.hostname)}, {plain(job.program)}", style="dim"),
+        Text(f"{when}, {story.ended_by}"),
+        Text(f"{cost}, seen in {units.count(job.samples)} samples"),
+    ]
+
+
+#: What a job's course shows, with the top of each line; without one it is the peak.
+_COURSE: dict[str, float | None] = {
+    "cores": None,
+    "memory_bytes": None,
+    "read_rate": None,
+    "write_rate": None,
+    "gpu_util": 100,
+    "pressure_cpu": 1,
+    "pressure_memory": 1,
+    "pressure_io": 1,
+}
+
+
+class Course:
+    """The job over time, a line per resource."""
+
+    def __init__(self, story: Story) -> None:
+        self.story = story
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        tops = {**_COURSE, "cores": self.story.advice.cpus}
+        for name, top in tops.items():
+            values = [getattr(moment, name) for moment in self.story.timeline]
+            known = [value for value in values if value is not None]
+            if known:
+                field = shown_field(StoryMoment, name)
+                line = Text(f"{field.title:<16}{field.write(max(known)):>12}  ", no_wrap=True)
+                yield line.append(sparkline(values, top, max(8, options.max_width - 30)), style="cyan")
+
+
+_SPARKS = 160
+
+
+def render_view(
+    inspection: Inspection, view: str, zone: tzinfo, sort: str | None = None, top: int | None = None
+) -> "RenderableType":
+    """A view for the terminal."""
+    if view == "summary":
+        return (
+            _summary(inspection, zone, top) if len(inspection.sources) == 1 else _fleet(inspection, zone, top)
+        )
+    many = len(inspection.sources) > 1
+    rows = arranged(rows_of(inspection, view, zone), sort, top)
+    head = [] if many else [_header(inspection, zone), Text()]
+    return Group(*head, list_view(view, rows, zone, many))
+
+
+def render_job(inspection: Inspection, wanted: str, zone: tzinfo) -> "RenderableType":
+    """The story of a job, or of each that has the id."""
+    parts: list[RenderableType] = []
+    for number, key in enumerate(inspection.find_jobs(wanted)):
+        parts += [Text(), Rule(style="dim"), Text()] if number else []
+        parts.append(story_view(inspection.story(key, _SPARKS), zone))
+    return Group(*parts)
+
+
+def _header(inspection: Inspection, zone: tzinfo) -> "RenderableType":
+    (machine,) = inspection.machines
+    return header(machine, inspection.coverage[machine.archive], zone)
+
+
+def _summary(inspection: Inspection, zone: tzinfo, top: int | None) -> "RenderableType":
+    (archive,) = inspection.sources
+    return Screen(summary_of(inspection, archive), inspection.timeline(archive, _SPARKS), zone, top)
+
+
+def _fleet(inspection: Inspection, zone: tzinfo, top: int | None) -> "RenderableType":
+    rows = fleet_rows(inspection)
+    parts: list[RenderableType] = [Grid(columns_of("machines", zone), rows[:top])]
+    if hidden := len(rows) - len(rows[:top]):
+        parts.append(Text(f"and {hidden} more", style="dim"))
+    damaged = [gap for _, gap in inspection.gaps if gap.kind == "damage"]
+    if damaged:
+        parts += [
+            Text(),
+            Text("What could not be read", style="bold underline"),
+            Grid(columns_of("gaps", zone), damaged),
+        ]
+    return Group(*parts)

@@ -1,0 +1,87 @@
+-- What every container did between two samples; its first interval begins at its own start.
+WITH stepped AS (
+    SELECT
+        c.*,
+        LAG(boottime) OVER w AS before,
+        {values_before}
+    FROM container AS c
+    WINDOW w AS (PARTITION BY archive, boot, container_id ORDER BY boottime)
+),
+
+starts AS (
+    SELECT DISTINCT archive, container_id, started
+    FROM container_info
+    WHERE started IS NOT NULL
+),
+
+news AS (
+    SELECT s.archive, s.run, s.boot, s.seq, s.container_id
+    FROM stepped AS s
+    JOIN sample_intervals AS i
+        ON s.archive = i.archive AND s.run = i.run AND s.boot = i.boot AND s.seq = i.seq
+    JOIN starts AS b ON s.archive = b.archive AND s.container_id = b.container_id
+    WHERE s.before IS NULL AND b.started > i.previous_time AND b.started <= s.time
+    GROUP BY s.archive, s.run, s.boot, s.seq, s.container_id
+),
+
+begun AS (
+    SELECT
+        s.*,
+        x.container_id IS NOT NULL AS is_new,
+        CASE
+            -- Started again, at the earliest after the sample before: it did not stand idle until then.
+            WHEN s.cpu_time < s.cpu_time_before THEN LEAST((s.boottime - s.before) / 1e9, i.interval_seconds)
+            WHEN s.before IS NOT NULL THEN (s.boottime - s.before) / 1e9
+            WHEN x.container_id IS NOT NULL THEN i.interval_seconds
+        END AS seconds
+    FROM stepped AS s
+    JOIN sample_intervals AS i
+        ON s.archive = i.archive AND s.run = i.run AND s.boot = i.boot AND s.seq = i.seq
+    LEFT JOIN news AS x
+        ON s.archive = x.archive AND s.run = x.run AND s.boot = x.boot AND s.seq = x.seq
+        AND s.container_id = x.container_id
+),
+
+deltas AS (
+    SELECT
+        begun.*,
+        {rises}
+    FROM begun
+)
+
+SELECT
+    {sample_columns}
+    n.series_id, -- series of the container
+    d.container_id, -- 64 hexadecimal digits
+    n.name, -- name given by the engine
+    n.image, -- image as it was asked for
+    n.user_name, -- owner
+    d.seconds AS interval_seconds, -- seconds since the row before, or since the sample before its start
+    d.cpu_time_rise / 1e9 AS cpu_seconds, -- seconds of CPU time since then
+    d.cpu_time_rise / 1e9 / d.seconds AS cpu_cores, -- cores in use
+    d.cpu_user_time_rise / 1e9 / d.seconds AS cpu_user_cores, -- cores: user mode
+    d.cpu_system_time_rise / 1e9 / d.seconds AS cpu_system_cores, -- cores: kernel
+    CASE WHEN d.cpu_quota IS NOT NULL AND d.cpu_period > 0 THEN d.cpu_quota / CAST(d.cpu_period AS DOUBLE) END AS cpu_limit_cores, -- cores it may use; null without a quota
+    CASE WHEN d.periods_rise > 0 THEN d.throttled_periods_rise / CAST(d.periods_rise AS DOUBLE) END AS throttled_share, -- share of periods in which it was throttled
+    d.throttled_time_rise / 1e9 AS throttled_seconds, -- seconds throttled since then
+    d.memory_used, -- bytes charged, page cache included
+    CASE WHEN d.memory_used < d.memory_inactive_file THEN 0 ELSE d.memory_used - d.memory_inactive_file END AS memory_working, -- bytes charged without cache that can be dropped at once
+    d.memory_anonymous, -- bytes of anonymous memory
+    d.memory_limit, -- bytes it may use; null without a limit
+    d.swap_used, -- bytes in swap
+    d.processes, -- tasks now
+    d.oom_kills_rise AS oom_kills, -- processes killed for want of memory since then
+    d.read_bytes_rise AS read_bytes, -- bytes read from block devices since then
+    d.write_bytes_rise AS write_bytes, -- bytes written since then
+    d.received_bytes_rise AS received_bytes, -- bytes received since then
+    d.sent_bytes_rise AS sent_bytes, -- bytes sent since then
+    d.read_bytes_rise / d.seconds AS read_bytes_per_second, -- bytes per second
+    d.write_bytes_rise / d.seconds AS write_bytes_per_second, -- bytes per second
+    d.received_bytes_rise / d.seconds AS received_bytes_per_second, -- bytes per second
+    d.sent_bytes_rise / d.seconds AS sent_bytes_per_second, -- bytes per second
+    d.network_shared, -- the network is the host's or another container's: do not add up
+    CASE WHEN d.cpu_some_time_rise >= 0 THEN LEAST(d.cpu_some_time_rise / 1e6 / d.seconds, 1.0) END AS cpu_some_share, -- share of time in which some task waited for a CPU
+    CASE WHEN d.memory_some_time_rise >= 0 THEN LEAST(d.memory_some_time_rise / 1e6 / d.seconds, 1.0) END AS memory_some_share, -- share of time in which some task waited for memory
+    CASE WHEN d.io_some_time_rise >= 0 THEN LEAST(d.io_some_time_rise / 1e6 / d.seconds, 1.0) END AS io_some_share -- share of time in which some task waited for I/O
+FROM deltas AS d
+LEFT JOIN latest_container_info AS n ON d.archive = n.archive AND d.container_id = n.container_id

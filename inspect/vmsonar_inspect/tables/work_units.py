@@ -1,0 +1,363 @@
+"""The records of one archive and day, wherever they lie, as Parquet files on request."""
+
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+from vmsonar_archive.format.layout import SAMPLE
+from vmsonar_archive.parquet.files import Footer, SourceSegment, read_footer
+from vmsonar_archive.parquet.schema import SAMPLES, SERIES_DAY, SYSINFO, TABLES
+from vmsonar_archive.read.findings import Code, Finding
+from vmsonar_archive.read.reader import Segment, open_archive
+from vmsonar_archive.records import Stamp
+from vmsonar_archive.records.sets import Span, size
+from vmsonar_archive.system.errors import FormatError
+from vmsonar_archive.system.files import Refused, open_regular, sha256_at
+
+from vmsonar_inspect.tables.cache import is_whole, keep, kept, make_once
+from vmsonar_inspect.tables.where import Origin
+
+if TYPE_CHECKING:
+    from vmsonar_archive.parquet.derive import Derivation
+
+#: Summaries by series, per table that they are made from.
+SUMMARIES: dict[str, str] = {"process_day": "process", "job_day": "job", "container_day": "container"}
+
+Accepts = Callable[[Stamp], bool]
+#: The kept files by name, and the names of those in the scratch folder.
+Present = tuple[dict[str, Path], set[str]]
+
+
+def no_progress(_steps: int) -> None:
+    """No-op progress callback."""
+
+
+def needed_for(summary: str) -> list[str]:
+    """The tables that a summary is made from."""
+    source = SUMMARIES[summary]
+    return [SAMPLES, source, *(["container_info"] if source == "container" else [])]
+
+
+class WorkUnit(ABC):
+    """Some records of one archive and day."""
+
+    def __init__(self, archive: str, day: str) -> None:
+        self.archive = archive
+        self.day = day
+        self.findings: list[Finding] = []
+        self.advance: Callable[[int], None] = no_progress
+
+    @property
+    def steps(self) -> int:
+        """Number of progress steps needed to make its tables."""
+        return 1
+
+    @abstractmethod
+    def files(self, tables: Collection[str]) -> dict[str, Path]:
+        """The Parquet files of these tables; several summaries may share a file."""
+
+
+class ListedFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Size and hash of a file according to a journal or a manifest; a line of a lake's manifest."""
+
+    path: str
+    bytes: int
+    sha256: str
+    #: The number of samples, for the file that lists them.
+    records: int | None = None
+
+
+@dataclass
+class StoredTable:
+    """A Parquet file that exists: here, or elsewhere and copied before it is read."""
+
+    table: str
+    path: Path | None = None
+    copy: Callable[[Path], None] | None = None
+    #: The path or address, for people.
+    place: str = ""
+    #: The versions that a journal or manifest lists: a file that was rewritten is listed again.
+    listed: Sequence[ListedFile] = ()
+    #: Whether it was checked already.
+    checked: bool = False
+
+    def fetch(self, target: Path) -> None:
+        """Copies it; raises if it is damaged."""
+        assert self.copy is not None
+        self.copy(target)
+        self.check(target)
+
+    def check(self, path: Path) -> None:
+        """Raises unless the file, or a copy of it, matches the list and is a table of ours."""
+        if self.checked:
+            return
+        try:
+            with open_regular(path) as file:
+                count = os.fstat(file.fileno()).st_size
+            versions = [one for one in self.listed if one.bytes == count]
+            # A file of another size need not be read, however large it is.
+            found = sha256_at(path)[1] if versions else None
+        except FileNotFoundError:
+            raise FormatError(f"{self.place} is missing") from None
+        except OSError as error:
+            raise FormatError(f"{self.place} cannot be read: {error.strerror}") from None
+        except Refused as error:
+            raise FormatError(str(error)) from None
+        if self.listed and not versions:
+            raise FormatError(
+                f"{self.place} was damaged: it has {count} bytes, {self.listed[-1].bytes} were written"
+            )
+        if self.listed and all(found != one.sha256 for one in versions):
+            raise FormatError(f"{self.place} was damaged: its SHA-256 is not that of what was written")
+        read_footer(path)
+        self.checked = True
+
+
+class TableUnit(WorkUnit):
+    """Records whose tables exist; those that cannot be read in place are copied once."""
+
+    def __init__(
+        self, archive: str, day: str, stored: dict[str, StoredTable], folder: Callable[[], Path]
+    ) -> None:
+        super().__init__(archive, day)
+        self._stored = stored
+        self._folder = folder
+        #: Where it lies, for people; names the unit together with archive and day.
+        self.place = ""
+        #: Set when only some of the records are wanted; the tag tells such summaries apart.
+        self.accepts: Accepts | None = None
+        self.tag = ""
+        #: Files of its folder that were found to be whole.
+        self._whole: dict[str, Path] = {}
+
+    def files(self, tables: Collection[str]) -> dict[str, Path]:
+        found = {}
+        for table in tables:
+            if table in SUMMARIES and SUMMARIES[table] in self._stored:
+                found[table] = self._summary(table)
+            elif table in self._stored:
+                found[table] = self._local(table)
+        return found
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.archive, self.day, self.place
+
+    @cached_property
+    def footer(self) -> Footer:
+        return read_footer(self._local(SAMPLES))
+
+    @cached_property
+    def spans(self) -> list[Span]:
+        """The records it holds: samples and sysinfo."""
+        infos = read_footer(self._local(SYSINFO)).spans if SYSINFO in self._stored else []
+        return [*self.footer.spans, *infos]
+
+    def check(self, thoroughly: bool) -> None:
+        """Reads the footers of the record lists, or of all tables; raises if they are not ours."""
+        _ = self.spans
+        if thoroughly:
+            for table in self._stored:
+                self._local(table)
+
+    def _summary(self, name: str) -> Path:
+        from vmsonar_archive.parquet.resummarize import resummarize_table
+
+        if self.accepts is None and SERIES_DAY in self._stored:
+            return self._local(SERIES_DAY)
+        accepts = self.accepts or (lambda _: True)
+
+        def make(target: Path) -> None:
+            files = self.files(needed_for(name))
+            resummarize_table(SUMMARIES[name], files, target, accepts, self._ticks())
+
+        return self._made(f"{name}{self.tag}.parquet", make)
+
+    def _made(self, name: str, make: Callable[[Path], None]) -> Path:
+        """A file in the unit's folder, made unless it is there and intact."""
+        if name not in self._whole:
+            self._whole[name] = make_once(name, self._folder(), make)
+        return self._whole[name]
+
+    def rewritten(self, folder: Path) -> dict[str, Path]:
+        """Writes the tables again with only the wanted records."""
+        from vmsonar_archive.parquet.resummarize import rewrite
+
+        accepts = self.accepts or (lambda _: True)
+        files = self.files([table for table in TABLES if table in self._stored])
+        return rewrite(files, folder, accepts, self._ticks())
+
+    def _ticks(self) -> float:
+        import pyarrow.parquet as pq
+
+        if SYSINFO not in self._stored:
+            return 100.0
+        told = pq.read_table(self._local(SYSINFO), columns=["ticks_per_second"])["ticks_per_second"]
+        return float(next((value for value in told.to_pylist() if value), 100))
+
+    def _local(self, table: str) -> Path:
+        stored = self._stored[table]
+        path = stored.path
+        if stored.copy is not None:
+            version = f"-{stored.listed[-1].sha256[:16]}" if stored.listed else ""
+            path = self._made(f"{table}{version}.parquet", stored.fetch)
+        assert path is not None
+        stored.check(path)
+        return path
+
+    def as_listed(self) -> Iterator[ListedFile]:
+        """The manifest lines of its files as they are now."""
+        for table, stored in self._stored.items():
+            records = size(self.footer.spans) if table == SAMPLES else None
+            count, digest = sha256_at(self._local(table))
+            yield ListedFile(path=stored.place, bytes=count, sha256=digest, records=records)
+
+
+@dataclass
+class SegmentUnit(WorkUnit):
+    """Records that exist only in segments; their tables are derived into a folder."""
+
+    archive: str
+    day: str
+    parts: list[tuple[Origin, Segment]]
+    #: Where tables of undamaged, sealed segments go, and where all others go.
+    kept: Path | None
+    scratch: Path
+    ticks_per_second: float
+    accepts: Accepts | None = None
+    #: Set when only a part of the day is wanted.
+    window: Accepts | None = None
+    findings: list[Finding] = field(default_factory=list)
+    advance: Callable[[int], None] = no_progress
+    #: Kept files that were found to be whole.
+    whole: set[str] = field(default_factory=set)
+
+    @property
+    def steps(self) -> int:
+        return len(self.parts)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its segments."""
+        return sum(segment.size for _, segment in self.parts)
+
+    def missing(self, tables: Collection[str]) -> list[str]:
+        """The tables that must be derived before these can be read."""
+        wanted = {SAMPLES, *tables}
+        if self.window is not None:
+            wanted = {table for table in wanted if table not in SUMMARIES}
+            wanted |= {source for name in tables if name in SUMMARIES for source in needed_for(name)}
+        present = self._present()
+        return [
+            table
+            for table in wanted
+            if self._find(table, present) is None and self._find(table, present, ".none") is None
+        ]
+
+    def derive(self, tables: Collection[str]) -> None:
+        """Derives those of these tables that are missing."""
+        if missing := self.missing(tables):
+            self._derive(missing)
+
+    def files(self, tables: Collection[str]) -> dict[str, Path]:
+        self.derive(tables)
+        if self.window is not None:
+            self._summarize_window([name for name in tables if name in SUMMARIES], self.window)
+        present = self._present()
+        found = {table: self._find(table, present) for table in tables}
+        return {table: path for table, path in found.items() if path is not None}
+
+    def _summarize_window(self, names: list[str], window: Accepts) -> None:
+        from vmsonar_archive.parquet.resummarize import resummarize_table
+
+        for name in names:
+            files = {table: path for table in needed_for(name) if (path := self._find(table)) is not None}
+            resummarize_table(
+                SUMMARIES[name], files, self.scratch / f"{name}.parquet", window, self.ticks_per_second
+            )
+
+    def derive_all(self, folder: Path) -> dict[str, Path]:
+        """Every table and the summary, as an archive keeps them."""
+        derivation = self._derivation(folder, TABLES)
+        self._read(derivation)
+        return derivation.finish(self._sources()).files
+
+    def _derivation(self, folder: Path, tables: Collection[str]) -> "Derivation":
+        from vmsonar_archive.parquet.derive import Derivation
+
+        return Derivation(
+            self.archive, self.day, folder, tables, self.ticks_per_second, accepts=self.accepts, durable=False
+        )
+
+    def _sources(self) -> list[SourceSegment]:
+        return [SourceSegment(path=segment.path, sha256=segment.sha256) for _, segment in self.parts]
+
+    def _find(self, table: str, present: "Present | None" = None, suffix: str = ".parquet") -> Path | None:
+        """The file of a table; one that ends in `.none` marks a table without rows."""
+        files, scratch = present or self._present()
+        name = table + suffix
+        if name in files and not (table in SUMMARIES and self.window is not None):
+            if name not in self.whole and is_whole(files[name]):
+                self.whole.add(name)
+            if name in self.whole:
+                return files[name]
+        return self.scratch / name if name in scratch else None
+
+    def _present(self) -> "Present":
+        """The contents of both folders."""
+        return {} if self.kept is None else kept(self.kept), set(os.listdir(self.scratch))
+
+    def _derive(self, missing: Sequence[str]) -> None:
+        work = self.scratch / "work"
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        summaries = {name: [SUMMARIES[name]] for name in missing if name in SUMMARIES}
+        tables = {table for table in missing if table not in SUMMARIES} | {
+            SUMMARIES[name] for name in summaries
+        }
+        derivation = self._derivation(work, tables)
+        damaged = self._read(derivation)
+        result = derivation.finish(self._sources(), summaries)
+        if result.bad:
+            first, segment = self.parts[0]
+            place = f"{first.place}/{segment.path}"
+            self._note([Finding.of(Code.BAD_RECORD, place, f"{result.bad} rows or records")])
+        files = [*result.files.values(), *(work / f"{table}.none" for table in tables - result.files.keys())]
+        folder = None if damaged or result.bad else self.kept
+        for path in files:
+            path.touch()
+            if folder is not None and keep(path, folder):
+                self.whole.add(path.name)
+            else:
+                path.rename(self.scratch / path.name)
+        shutil.rmtree(work)
+
+    def _read(self, derivation: "Derivation") -> bool:
+        damaged = False
+        for origin, segments in _by_origin(self.parts):
+            with open_archive(origin.path) as archive:
+                for segment in segments:
+                    add = derivation.add_samples if segment.name.kind == SAMPLE else derivation.add_sysinfos
+                    add(archive.lines(segment))
+                    self.advance(1)
+                # Many bundles have files of the same names.
+                self._note([replace(one, path=f"{origin.place}/{one.path}") for one in archive.findings])
+                damaged = damaged or bool(archive.findings)
+        return damaged
+
+    def _note(self, findings: Sequence[Finding]) -> None:
+        self.findings += [finding for finding in findings if finding not in self.findings]
+
+
+def _by_origin(parts: list[tuple[Origin, Segment]]) -> list[tuple[Origin, list[Segment]]]:
+    grouped: dict[Origin, list[Segment]] = {}
+    for origin, segment in parts:
+        grouped.setdefault(origin, []).append(segment)
+    return [(origin, sorted(segments, key=lambda one: one.name)) for origin, segments in grouped.items()]

@@ -1,0 +1,198 @@
+"""The books of jobs: what cannot be told apart, what a restart of the daemon must not lose, filters."""
+
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+from vmsonar_archive.format.identity import NodeIdentity
+
+from tests.collectors.process import work
+from tests.collectors.process.recorder import BOOT, Recorder, assert_never_decreases, recording, seconds
+from tests.making.archives import open_writer, utc_now
+from tests.real.wait import wait_for_cpu
+from vmsonar.collectors.base import Tick
+from vmsonar.collectors.process.collector import ProcessSettings
+from vmsonar.collectors.process.restore import Last, read_last
+from vmsonar.config.schema import Filters, Selection
+
+BURN = "import os, sys, time\nwhile True:\n    for _ in range(10000): pass\n"
+# Starts two workers in groups of their own, and ends both when told.
+TWO = f"""
+import os, signal, subprocess, sys
+workers = [subprocess.Popen([sys.executable, "-c", {BURN!r}], process_group=0) for _ in range(2)]
+print(*[worker.pid for worker in workers], flush=True)
+sys.stdin.readline()
+for worker in workers: worker.kill()
+for worker in workers: worker.wait()
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_two_jobs_that_end_together_are_flagged_and_nothing_is_guessed() -> None:
+    with recording() as recorder, work.spawn(TWO) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        groups = [int(pid) for pid in parent.stdout.readline().split()]
+        wait_for_cpu(groups, 0.2)
+        recorder.sample()
+        wait_for_cpu(groups, 0.2)
+        seen = [seconds(row) for row in recorder.sample().job if row.pgid in groups]
+        wait_for_cpu(groups, 0.2)
+        parent.stdin.write(b"\n")
+        parent.stdin.flush()
+        parent.stdout.readline()
+        recorder.sample()
+        for group in groups:
+            rows = recorder.job_rows(group)
+            assert_never_decreases(rows)
+            assert rows[-1].unattributed is True
+            assert len(recorder.ends(group)) == 1
+        assert sum(seconds(recorder.ends(group)[0]) for group in groups) == pytest.approx(sum(seen))
+        parent.communicate(b"\n")
+
+
+def burner() -> "work.subprocess.Popen[bytes]":
+    return work.spawn(BURN)
+
+
+def test_a_job_goes_on_after_a_restart_of_the_daemon() -> None:
+    with burner() as process:
+        with recording() as before:
+            before.sample()
+            wait_for_cpu([process.pid], 0.2)
+            before.sample()
+        wait_for_cpu([process.pid], 0.3)  # nobody looks
+        infos = {(row.pgid, row.start_ticks): row for sample in before.samples for row in sample.job_info}
+        with recording(last=Last(before.samples[-1], infos)) as after:
+            after.sample()
+            process.kill()
+            process.wait()
+            after.sample()
+        first, then = before.job_infos(process.pid)[0], after.job_infos(process.pid)[0]
+        assert first == then
+        rows = before.job_rows(process.pid) + after.job_rows(process.pid)
+        assert_never_decreases(rows)
+        assert {row.start_ticks for row in rows} == {first.start_ticks}
+        assert seconds(after.job_rows(process.pid)[0]) >= seconds(rows[1])
+        assert rows[-1].processes_seen == 1
+        assert rows[-1].unattributed is None
+
+
+def test_a_member_that_ended_while_nobody_looked_is_still_settled() -> None:
+    """Its parent, which lives on, was told what it used."""
+    code = f"import subprocess, sys\none = subprocess.Popen([sys.executable, '-c', {BURN!r}])\n"
+    code += (
+        "print(one.pid, flush=True); sys.stdin.readline(); one.kill(); one.wait(); print('y', flush=True)\n"
+    )
+    code += "sys.stdin.readline()\n"
+    with work.spawn(code) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        wait_for_cpu([child], 0.2)
+        with recording() as before:
+            before.sample()
+        wait_for_cpu([child], 0.3)
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        with recording(last=Last(before.samples[-1])) as after:
+            row = next(row for row in after.sample().job if row.pgid == process.pid)
+        stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(") ")[2].split()
+        told = sum(int(field) for field in stat[11:15])
+        assert (row.user_ticks or 0) + (row.system_ticks or 0) == pytest.approx(told, abs=4)
+        assert row.unattributed is None
+        process.communicate(b"\n")
+
+
+def test_jobs_that_ended_while_nobody_looked_get_their_event() -> None:
+    with burner() as process:
+        with recording() as before:
+            before.sample()
+        process.kill()
+        process.wait()
+        with recording(last=Last(before.samples[-1])) as after:
+            after.sample()
+        assert len(after.ends(process.pid)) == 1
+
+
+def test_after_a_reboot_nothing_goes_on() -> None:
+    with burner() as process, recording() as before:
+        sample = before.sample()
+        sample.boot = "another"
+        with recording(last=Last(sample)) as after:
+            after.sample()
+        assert after.ends(process.pid) == []
+        assert len(after.job_rows(process.pid)) == 1
+        process.kill()
+
+
+def test_the_archive_remembers_jobs_for_the_next_run(tmp_path: Path) -> None:
+    recorder = Recorder()
+    node = NodeIdentity(machine_id="0" * 32, instance_id=None, hostname_short="h", hostname_full="h")
+    writer = open_writer(tmp_path / "archive", node=node, now=utc_now)
+    for _ in range(3):
+        boottime = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        tick = Tick(datetime.now(UTC), boottime, BOOT, fresh=not writer.bytes_written)
+        writer.append(tick.time, BOOT, boottime, recorder.collector.collect(tick).by_kind)
+    writer.close()
+    recorder.close()
+    last = read_last(tmp_path / "archive")
+    assert last is not None
+    assert last.sample.job
+    assert {(row.pgid, row.start_ticks) for row in last.sample.job if row.processes} <= last.job_infos.keys()
+    assert read_last(tmp_path / "nowhere") is None
+
+
+def test_who_is_left_out_is_not_shown_but_nobody_gets_its_time() -> None:
+    code = "import subprocess, sys\none = subprocess.Popen(['/bin/sh', '-c', 'while :; do :; done'])\n"
+    code += (
+        "print(one.pid, flush=True); sys.stdin.readline(); one.kill(); one.wait(); print('y', flush=True)\n"
+    )
+    code += "sys.stdin.readline()\n"
+    settings = ProcessSettings(filters=Filters(commands=Selection(leave_out=["sh", "dash"])))
+    with recording(settings) as recorder, work.spawn(code) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        wait_for_cpu([child], 0.2)
+        sample = recorder.sample()
+        assert sum(row.pgid == process.pid for row in sample.process) == 1
+        wait_for_cpu([child], 0.3)
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        recorder.sample()
+        rows = recorder.job_rows(process.pid)
+        assert rows[0].processes == 1
+        assert seconds(rows[-1]) == pytest.approx(seconds(rows[0]), abs=0.1)
+        process.communicate(b"\n")
+
+
+def test_without_jobs_there_are_only_processes() -> None:
+    with recording(ProcessSettings(with_jobs=False)) as recorder:
+        recorder.sample()
+        sample = recorder.sample(fresh=True)
+        assert sample.process
+        assert not sample.job
+        assert not sample.job_info
+        assert os.getpid() in {row.pid for row in sample.process}
+
+
+def test_a_job_is_called_by_what_its_leader_became() -> None:
+    script = "import os, sys; sys.stdin.readline(); os.execvp('sleep', ['sleep', '60'])"
+    with work.spawn(script) as process, recording() as recorder:
+        recorder.sample()
+        assert process.stdin is not None
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        recorder.until(lambda: len(recorder.job_infos(process.pid)) > 1, interval=0.1)
+        first, then = recorder.job_infos(process.pid)
+        process.kill()
+    assert (first.program, then.program) == (first.program, "sleep")
+    assert first.program != "sleep"
+    assert then == msgspec.structs.replace(first, program="sleep", command="sleep")

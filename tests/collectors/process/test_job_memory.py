@@ -1,0 +1,124 @@
+"""Memory of jobs against what was touched, and the rules by which shared pages are counted once."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.collectors.process import work
+from tests.collectors.process.recorder import Recorder, recording
+from vmsonar.collectors.process.files import ProcessFiles
+from vmsonar.collectors.process.model import PF_FORKNOEXEC, Job, Process, private_estimate
+
+MB = 1 << 20
+TOUCHED = 300 * MB
+
+_TOUCH = f"""
+import mmap, os, sys
+area = mmap.mmap(-1, {TOUCHED}, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for page in range(0, {TOUCHED}, 4096): area[page] = 1
+"""
+_SAY_AND_WAIT = "os.write(1, b'ready'); sys.stdin.read()"
+_FORK_FOUR = """
+import signal
+pids = []
+for _ in range(4):
+    pids.append(os.fork())
+    if pids[-1] == 0: signal.pause()
+"""
+
+
+@contextmanager
+def job_of(code: str, recorder: Recorder) -> Iterator[int]:
+    with work.spawn(code) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(5) == b"ready"
+        recorder.sample()
+        recorder.sample()
+        try:
+            yield process.pid
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_job_has_the_memory_it_touched() -> None:
+    with recording() as recorder, job_of(_TOUCH + _SAY_AND_WAIT, recorder) as pgid:
+        row = recorder.job_rows(pgid)[-1]
+        assert row.memory == pytest.approx(TOUCHED, rel=0.05)
+        assert row.memory_source == "sum"
+
+
+@pytest.mark.parametrize("source", ["pss", "estimate"])
+def test_memory_that_four_forks_share_counts_once(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if source == "estimate":
+        monkeypatch.setattr(ProcessFiles, "smaps_rollup", lambda files, process: None)
+    with recording() as recorder, job_of(_TOUCH + _FORK_FOUR + _SAY_AND_WAIT, recorder) as pgid:
+        row = recorder.job_rows(pgid)[-1]
+        assert row.processes == 5
+        assert row.resident is not None
+        assert row.resident > 5 * TOUCHED
+        assert row.memory == pytest.approx(TOUCHED, rel=0.05)
+        assert row.memory_source == source
+
+
+@pytest.mark.parametrize("source", ["pss", "estimate"])
+def test_a_fork_that_writes_has_pages_of_its_own(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = f"\nfor page in range(0, {100 * MB}, 4096): area[page] = 2\n"
+    code = f"{_TOUCH}\npid = os.fork()\nif pid == 0:\n    import signal{write.replace(chr(10), chr(10) + '    ')}"
+    code += "os.write(1, b'ready'); signal.pause()\nsys.stdin.read()"
+    if source == "estimate":
+        monkeypatch.setattr(ProcessFiles, "smaps_rollup", lambda files, process: None)
+    with recording() as recorder, job_of(code, recorder) as pgid:
+        row = recorder.job_rows(pgid)[-1]
+        assert row.memory == pytest.approx(TOUCHED + 100 * MB, rel=0.05)
+        assert row.memory_source == source
+
+
+def member(pid: int, anonymous: int, shared: int = 0, ppid: int = 1, forked: bool = False) -> Process:
+    process = Process(str(pid))
+    process.ppid, process.resident, process.shared = ppid, anonymous + shared, shared
+    process.flags = PF_FORKNOEXEC if forked else 0
+    process.inherited = anonymous if forked else 0
+    return process
+
+
+def job_with(*members: Process) -> Job:
+    job = Job(10, 0, "", is_shown=True)
+    for process in members:
+        job.join(process)
+        job.weigh(process)
+    return job
+
+
+def test_shared_memory_counts_once() -> None:
+    one, other = member(10, 5 * MB, shared=200 * MB), member(11, 7 * MB, shared=150 * MB)
+    job = job_with(one, other)
+    assert job.memory() == (212 * MB, "sum")
+    one.resident = 5 * MB
+    one.shared = 0
+    job.weigh(one)
+    assert job.memory() == (162 * MB, "sum")
+    job.leave(other)
+    assert job.memory() == (5 * MB, "sum")
+
+
+def test_what_was_inherited_from_a_parent_that_is_gone_counts_once() -> None:
+    forks = [member(pid, 100 * MB, ppid=9, forked=True) for pid in (10, 11, 12)]
+    assert job_with(*forks).memory() == (100 * MB, "estimate")
+
+
+@pytest.mark.parametrize(
+    ("anonymous", "inherited", "faults", "own"),
+    [
+        (100 * MB, 100 * MB, 0, 0),
+        (100 * MB, 100 * MB, 256, 1 * MB),
+        (150 * MB, 100 * MB, 50 * 256, 50 * MB),
+        (150 * MB, 100 * MB, 60 * 256, 60 * MB),
+        (150 * MB, 100 * MB, 25, 50 * MB),  # huge pages: one fault brings 2 MB
+        (100 * MB, 100 * MB, 10**6, 100 * MB),
+    ],
+)
+def test_the_estimate_of_a_forks_own_pages(anonymous: int, inherited: int, faults: int, own: int) -> None:
+    assert private_estimate(anonymous, inherited, faults) == own

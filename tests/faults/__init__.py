@@ -1,0 +1,1 @@
+"""Faults of the disk, by a preloaded library: see shim.py."""

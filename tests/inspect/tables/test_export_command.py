@@ -1,0 +1,116 @@
+"""`vmsonar export`: CSV, a lake that grows without repeating itself, and Sonar's tree."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from vmsonar_inspect.tables.database import open_tables
+
+from tests.archive.dialect.sonar_rules import validate
+from tests.making.worlds import USAGE, make, make_days
+from vmsonar.cli import run
+
+
+def export(*arguments: object) -> int:
+    return run(["export", *map(str, arguments)])
+
+
+def usage(*paths: Path) -> list[tuple]:
+    with open_tables(list(paths)) as tables:
+        return tables.sql(USAGE).fetchall()
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): (path.stat().st_ino, path.stat().st_size) for path in files}
+
+
+def test_csv(tmp_path: Path) -> None:
+    make(tmp_path / "a", samples=5)
+    assert export(tmp_path / "a", "--to", "csv", "-o", tmp_path / "out") == 0
+    text = (tmp_path / "out" / "process.csv").read_text()
+    rows = list(csv.DictReader(text.splitlines()))
+    assert [row["pid"] for row in rows] == ["20"] * 3
+    assert not (tmp_path / "out" / "event.csv").exists()
+    assert export(tmp_path / "a", "--to", "csv", "-o", tmp_path / "o2", "--tables", "job_usage") == 0
+    assert [path.name for path in (tmp_path / "o2").iterdir()] == ["job_usage.csv"]
+    assert export(tmp_path / "a", "--to", "csv", "-o", tmp_path / "o3", "--tables", "nothing") == 2
+
+
+def test_a_lake_answers_as_the_archives_do(tmp_path: Path) -> None:
+    make_days(tmp_path / "in" / "a")
+    make(tmp_path / "in" / "b", machine_id="1" * 32)
+    assert export(tmp_path / "in", "--to", "parquet", "-o", tmp_path / "lake") == 0
+    assert usage(tmp_path / "lake") == usage(tmp_path / "in")
+    partitions = {path.name for path in (tmp_path / "lake" / "kind=job").iterdir()}
+    assert partitions == {"date=2026-11-15", "date=2026-11-16"}
+
+
+def test_the_same_again_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make(tmp_path / "a")
+    for _ in range(2):
+        assert export(tmp_path / "a", "--to", "parquet", "-o", tmp_path / "lake", "--json") == 0
+    first, second = capsys.readouterr().out.split("}\n")[:2]
+    assert json.loads(first + "}")["days"] == 1
+    assert json.loads(second + "}") == {"days": 0, "files": 0, "bytes": 0}
+
+
+def test_overlapping_exports_add_what_is_new(tmp_path: Path) -> None:
+    machine = make(tmp_path / "a")
+    export(tmp_path / "a", "--to", "parquet", "-o", tmp_path / "lake")
+    before = snapshot(tmp_path / "lake")
+    machine.start_daemon()
+    machine.run(20)
+    machine.stop_daemon()
+    export(tmp_path / "a", "--to", "parquet", "-o", tmp_path / "lake")
+    after = snapshot(tmp_path / "lake")
+    assert before.items() < after.items()
+    assert usage(tmp_path / "lake") == usage(tmp_path / "a")
+
+
+def test_overlapping_lakes_merge(tmp_path: Path) -> None:
+    machine = make(tmp_path / "a")
+    export(tmp_path / "a", "--to", "parquet", "-o", tmp_path / "early")
+    machine.start_daemon()
+    machine.run(20)
+    machine.stop_daemon()
+    export(tmp_path / "a", "--to", "parquet", "-o", tmp_path / "late")
+    whole = usage(tmp_path / "a")
+    assert usage(tmp_path / "early", tmp_path / "late") == whole
+    assert export(tmp_path / "late", "--to", "parquet", "-o", tmp_path / "early") == 0
+    assert usage(tmp_path / "early") == whole
+
+
+def test_an_interrupted_export_is_not_seen_and_is_made_good(tmp_path: Path) -> None:
+    make(tmp_path / "a")
+    export(tmp_path / "a", "--to", "parquet", "-o", tmp_path / "lake")
+    shutil.rmtree(tmp_path / "lake" / "kind=samples")
+    with open_tables([tmp_path / "lake"]) as tables:
+        assert tables.sql("SELECT count(*) FROM process").fetchall() == [(0,)]
+    export(tmp_path / "a", "--to", "parquet", "-o", tmp_path / "lake")
+    assert usage(tmp_path / "lake") == usage(tmp_path / "a")
+
+
+def test_sonar(tmp_path: Path) -> None:
+    machine = make(tmp_path / "in" / "a")
+    shutil.copytree(tmp_path / "in" / "a", tmp_path / "in" / "copy")
+    machine.start_daemon()
+    machine.run(5)
+    machine.stop_daemon()
+    make(tmp_path / "in" / "b", machine_id="1" * 32)
+    assert export(tmp_path / "in", "--to", "sonar", "-o", tmp_path / "out", "--cluster", "c.example") == 0
+    files = sorted(
+        path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*") if path.is_file()
+    )
+    assert {str(path.parent) for path in files} == {"2026/11/16"}
+    names = [path.name for path in files]
+    assert "0+sample-vm.json" in names
+    assert "0+sysinfo-vm.json" in names
+    assert len(names) == 4
+    lines = {path.name: (tmp_path / "out" / path).read_bytes().splitlines() for path in files}
+    assert sorted(len(found) for name, found in lines.items() if "sample" in name) == [30, 35]
+    for found in lines.values():
+        for line in found:
+            validate(line)

@@ -1,0 +1,306 @@
+"""Where a container's control groups lie (v1, v2, hybrid) and how they are read through kept descriptors."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vmsonar_archive.format.lines import encode_row
+from vmsonar_archive.records import ContainerRow
+
+from vmsonar.collectors.container import cgroup_v1, cgroup_v2
+from vmsonar.collectors.container.cgroup_v1 import CgroupSource
+from vmsonar.host.cgroups import container_path, controller_paths, membership
+from vmsonar.host.roots import Host
+
+V1_CONTROLLERS = ("cpuacct", "cpu", "cpuset", "memory", "blkio", "pids")
+# The same thing has another name in v2.
+_V2_NAMES = {"cpuacct": "cpu", "blkio": "io"}
+
+_MAX_DEPTH = 16
+_MAX_FOLDERS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One container's control group: what can be read, and in which folder."""
+
+    version: int
+    #: Below the hierarchy's root, as /proc/PID/cgroup has it.
+    path: str
+    sources: tuple[tuple[str, CgroupSource], ...]
+
+
+class Hierarchies:
+    """The mounted control group hierarchies of one machine."""
+
+    def __init__(self, host: Host) -> None:
+        root = host.sys / "fs/cgroup"
+        self._proc = host.proc
+        self._v1 = {name: root / name for name in V1_CONTROLLERS if (root / name / "tasks").exists()}
+        self._v2 = self._unified(root)
+        self._v2_controllers = self._enabled()
+
+    @property
+    def mode(self) -> str | None:
+        """v1, v2 or hybrid; None where nothing is mounted."""
+        if self._v1:
+            return "hybrid" if self._v2 else "v1"
+        return "v2" if self._v2 else None
+
+    def of_process(self, pid: int, container_id: str) -> Group | None:
+        """The group of the container, by one of its processes; None if that one has left it."""
+        try:
+            text = (self._proc / str(pid) / "cgroup").read_bytes()
+        except OSError:
+            return None
+        if membership(text).container_id != container_id:
+            return None
+        cut = {name: container_path(path, container_id) for name, path in controller_paths(text).items()}
+        return self.at({name: path for name, path in cut.items() if path is not None})
+
+    def at(self, paths: dict[str, str]) -> Group | None:
+        """The group at these paths, given per controller and, for v2, by an empty name."""
+        v1 = [
+            (str(folder), source if source.controller != "blkio" or self.counts_io() else _uncounted(source))
+            for source in cgroup_v1.SOURCES
+            if (folder := self._v1_folder(source.controller, paths)) is not None
+        ]
+        v2 = self._v2_sources(paths.get(""))
+        if not v1 and not v2:
+            return None
+        return Group(1 if v1 else 2, next(iter(paths.values())), tuple(v1 + v2))
+
+    def counts_io(self) -> bool:
+        """Whether the kernel is known to count I/O: v1 may do so for no disk, or for some."""
+        if "blkio" not in self._v1:
+            return self._v2 is not None
+        try:
+            text = (self._v1["blkio"] / "blkio.throttle.io_service_bytes").read_bytes()
+        except OSError:
+            return False
+        return cgroup_v1.lists_devices(text)
+
+    def walk(self) -> dict[str, Group]:
+        """Every container's group, found in the tree itself: for where processes cannot be seen."""
+        root = self._v1.get("cpuacct") or self._v1.get("memory") or self._v2
+        found = {}
+        for path in _folders(root) if root else ():
+            member = membership(f"0::{path}\n".encode())
+            if member.container_id and member.path == path:
+                group = self.at(dict.fromkeys(("", *V1_CONTROLLERS), path))
+                if group is not None:
+                    found[member.container_id] = group
+        return found
+
+    def _v1_folder(self, controller: str, paths: dict[str, str]) -> Path | None:
+        if controller not in self._v1 or controller not in paths:
+            return None
+        folder = _below(self._v1[controller], paths[controller])
+        return folder if folder.is_dir() else None
+
+    def _v2_sources(self, path: str | None) -> list[tuple[str, CgroupSource]]:
+        if self._v2 is None or path is None:
+            return []
+        folder = _below(self._v2, path)
+        if not folder.is_dir():
+            return []
+        taken = {_V2_NAMES.get(name, name) for name in self._v1}
+        return [
+            (str(folder), source)
+            for source in cgroup_v2.SOURCES
+            if not self._v1 or source.controller in {*self._v2_controllers, cgroup_v2.PRESSURE} - taken
+        ]
+
+    def _enabled(self) -> set[str]:
+        if self._v2 is None:
+            return set()
+        try:
+            return set((self._v2 / "cgroup.controllers").read_text().split())
+        except OSError:
+            return set()
+
+    @staticmethod
+    def _unified(root: Path) -> Path | None:
+        for candidate in (root, root / "unified"):
+            if (candidate / "cgroup.controllers").exists():
+                return candidate
+        return None
+
+
+def _uncounted(source: CgroupSource) -> CgroupSource:
+    return replace(source, parse=cgroup_v1.blkio_if_counted)
+
+
+def _below(root: Path, path: str) -> Path:
+    # Seen from a control group namespace, a path outside of it begins with "/..": the mount is the host's.
+    parts = [part for part in path.split("/") if part not in ("", "..")]
+    return root.joinpath(*parts)
+
+
+def _folders(root: Path) -> Iterator[str]:
+    """The paths of all groups below a root, parents first."""
+    pending = [("", 0)]
+    seen = 0
+    while pending and seen < _MAX_FOLDERS:
+        path, depth = pending.pop()
+        seen += 1
+        try:
+            names = [
+                entry.name for entry in os.scandir(f"{root}{path}") if entry.is_dir(follow_symlinks=False)
+            ]
+        except OSError:
+            continue
+        for name in names:
+            yield f"{path}/{name}"
+        if depth < _MAX_DEPTH:
+            pending.extend((f"{path}/{name}", depth + 1) for name in names)
+
+
+# Most files hold one number; a large buffer would cost more than the reading.
+_FIRST_SIZE = 256
+
+
+class Descriptors:
+    """How many descriptors may still be kept; what exceeds that is opened for each reading."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+
+    def open(self, path: str) -> int | None:
+        if self._left <= 0:
+            return None
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._left -= 1
+        return descriptor
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+        self._left += 1
+
+
+class _File:
+    """One file of a group, kept open where that pays and is allowed."""
+
+    __slots__ = ("_descriptor", "_path", "_size", "text")
+
+    def __init__(self, path: str, descriptor: int | None) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._size = _FIRST_SIZE
+        self.text: bytes | None = None
+
+    def changed(self) -> bool:
+        """Reads it; whether it says something else than last time."""
+        text = self._read_once() if self._descriptor is None else self._read(self._descriptor)
+        if text == self.text:
+            return False
+        self.text = text
+        return True
+
+    def close(self, descriptors: Descriptors) -> None:
+        if self._descriptor is not None:
+            descriptors.close(self._descriptor)
+            self._descriptor = None
+
+    def _read(self, descriptor: int) -> bytes:
+        text = os.pread(descriptor, self._size, 0)
+        while len(text) == self._size:
+            self._size *= 4
+            text = os.pread(descriptor, self._size, 0)
+        return text
+
+    def _read_once(self) -> bytes:
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return self._read(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class GroupReader:
+    """The row of one container, brought up to date by `read`."""
+
+    def __init__(self, container_id: str, group: Group, descriptors: Descriptors) -> None:
+        self.row = ContainerRow(container_id=container_id, cgroup_version=group.version)
+        #: Whether the last reading found the container at work.
+        self.active = True
+        self._descriptors = descriptors
+        self._encoded: bytes | None = None
+        self._clock: tuple[CgroupSource, list[_File]] | None = None
+        self._often: list[tuple[CgroupSource, list[_File]]] = []
+        self._rare: list[tuple[CgroupSource, list[_File]]] = []
+        for folder, source in group.sources:
+            files = [
+                file for names in source.files if (file := self._file(folder, names, source)) is not None
+            ]
+            if len(files) == len(source.files):
+                self._keep(source, files)
+
+    def read(self, everything: bool) -> bool:
+        """Reads the group; False when it is gone.
+
+        Where no CPU time was used, the rest is taken for unchanged until everything is due: what can change
+        without it (memory that is reclaimed, pages written back) may wait for that.
+        """
+        try:
+            self.active = self._clock is None or self._refresh(*self._clock)
+            if self.active or everything:
+                for source, files in self._often:
+                    if everything or not (source.unless and getattr(self.row, source.unless)):
+                        self._refresh(source, files)
+            if everything:
+                for source, files in self._rare:
+                    self._refresh(source, files)
+        except OSError:  # ENODEV from a kept descriptor, ENOENT by name: the group was removed
+            return False
+        return self._clock is not None or bool(self._often)
+
+    def put(self, fields: Mapping[str, int | bool]) -> None:
+        """Adds what does not come from the group."""
+        for name, value in fields.items():
+            if getattr(self.row, name) != value:
+                setattr(self.row, name, value)
+                self._encoded = None
+
+    def encoded(self) -> bytes:
+        if self._encoded is None:
+            self._encoded = encode_row(self.row)
+        return self._encoded
+
+    def close(self) -> None:
+        for _, files in [*self._often, *self._rare, *([self._clock] if self._clock else [])]:
+            for file in files:
+                file.close(self._descriptors)
+
+    def _keep(self, source: CgroupSource, files: list[_File]) -> None:
+        if source.tells_activity:
+            self._clock = (source, files)
+        else:
+            (self._rare if source.rare else self._often).append((source, files))
+
+    def _refresh(self, source: CgroupSource, files: list[_File]) -> bool:
+        changed = False
+        for file in files:
+            changed = file.changed() or changed
+        if changed:
+            row = self.row
+            for name, value in source.parse(*[file.text for file in files]).items():
+                setattr(row, name, value)
+            self._encoded = None
+        return changed
+
+    def _file(self, folder: str, names: tuple[str, ...], source: CgroupSource) -> _File | None:
+        for name in names:
+            path = f"{folder}/{name}"
+            try:
+                if source.rare:
+                    os.stat(path)
+                    return _File(path, None)
+                descriptor = self._descriptors.open(path)
+                if descriptor is None:
+                    os.stat(path)
+                return _File(path, descriptor)
+            except OSError:
+                continue
+        return None

@@ -1,0 +1,291 @@
+"""Processes and jobs: who runs, what they use, and what became of those who ended."""
+
+import os
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import msgspec
+from vmsonar_archive.records import Capability, JobInfoRow
+from vmsonar_archive.records.ids import SeriesIds
+from vmsonar_archive.system.files import raise_descriptor_limit
+
+from vmsonar.collectors.base import Collector, ProcessFacts, Rows, Setup, Tick
+from vmsonar.collectors.process.accounting import Accounting
+from vmsonar.collectors.process.activity import activity
+from vmsonar.collectors.process.command import policy
+from vmsonar.collectors.process.files import RESERVE, ProcessFiles
+from vmsonar.collectors.process.identity import Identities, ProcessFilter, encode_info
+from vmsonar.collectors.process.jobs import JobTable, PssReader, oldest
+from vmsonar.collectors.process.model import DENIED, NOT_OPEN, Job, Process, encode_job_info
+from vmsonar.collectors.process.reader import CHANGED, GONE
+from vmsonar.collectors.process.restore import Last, read_last, restore_jobs, take_over
+from vmsonar.collectors.process.table import PATIENCE, ProcessTable, process_capabilities, process_gaps
+from vmsonar.config.schema import Filters
+from vmsonar.host.proc_pid import ignores_children
+from vmsonar.host.roots import Host
+from vmsonar.host.users import Users
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSettings:
+    """What the configuration says about processes."""
+
+    command_line: str = "program"
+    filters: Filters = field(default_factory=Filters)
+    with_jobs: bool = True
+    #: How many descriptors processes may take; None for all that the system allows.
+    descriptors: int | None = None
+
+
+class ProcessCollector(Collector):
+    """Reads every process and keeps the books of jobs."""
+
+    name = "process"
+    kinds = ("process", "process_info", "job", "job_info", "event", "gap")
+
+    def __init__(
+        self, host: Host, ids: SeriesIds, settings: ProcessSettings | None = None, last: Last | None = None
+    ) -> None:
+        self._settings = settings = settings or ProcessSettings()
+        self._ids = ids
+        self._filter = ProcessFilter(settings.filters)
+        self._hertz = os.sysconf("SC_CLK_TCK")
+        self._root = str(host.proc)
+        self.table = self._make_table()
+        self.files = self.table.files
+        self._users = Users(host.etc / "passwd", ask_system=host.is_this_machine)
+        self._identities = Identities(self.files, self._users, policy(settings.command_line))
+        self.jobs = JobTable(ids)
+        self._accounting = Accounting(
+            self.table.by_pid,
+            self.table.children,
+            self.table.is_alive,
+            self._look_again,
+            self._ignores_children,
+        )
+        self._pss = PssReader(self.files.smaps_rollup)
+        self._facts: dict[int, ProcessFacts] = {}
+        self._containers: dict[str, list[int]] = {}
+        self._last = last
+        self._remembered: dict[tuple[int, int], Process] = {}
+        self._previous = 0
+        self._users_due = 0
+        self._new_infos: list[bytes] = []
+        self._new_job_infos: list[bytes] = []
+
+    def collect(self, tick: Tick) -> Rows:
+        """The rows of every process and job."""
+        now = tick.boottime
+        if now >= self._users_due:
+            self._users.refresh()
+            self._users_due = now + PATIENCE
+        first = self._previous == 0
+        if first and self._last is not None:
+            self._restore(self._last, tick.boot)
+        vanished, new = self.table.changes(now)
+        for process in oldest(new):
+            self._welcome(process, tick)
+        vanished |= self._not_found_again()
+        looked = self._look_at_changed(tick, vanished)
+        for process in looked:
+            self._place(process, tick)
+        if self._settings.with_jobs:
+            vanished = self._accounting.settle(new + looked, vanished)
+        for process in vanished:
+            self._forget(process)
+        if first:
+            self._complete_restored(tick)
+        self._previous = now
+        self.table.end_round(now)
+        return self._rows(tick, first)
+
+    def capabilities(self) -> list[Capability]:
+        if self._previous:
+            return process_capabilities(self.name, self.table)
+        table = self._make_table()  # a second one: in ours, everyone must still be new at the first sample
+        table.changes(0)
+        found = process_capabilities(self.name, table)
+        table.close()
+        return found
+
+    def close(self) -> None:
+        self.table.close()
+
+    def _make_table(self) -> ProcessTable:
+        budget = self._settings.descriptors
+        if budget is None:
+            budget = max(0, raise_descriptor_limit() - RESERVE)
+        files = ProcessFiles(self._root, budget)
+        page = os.sysconf("SC_PAGE_SIZE")
+        return ProcessTable(files, activity(self._root, files), self._filter.kernel_threads, page)
+
+    def _restore(self, last: Last, boot: str) -> None:
+        self._last = None
+        if last.sample.boot == boot:
+            self._remembered = restore_jobs(self.jobs, last)
+
+    def _not_found_again(self) -> set[Process]:
+        """The processes that ended between two runs of the daemon."""
+        ended = set(self._remembered.values())
+        self._remembered = {}
+        for process in ended:
+            self.table.by_pid.setdefault(process.pid, process)
+        return ended
+
+    def _welcome(self, process: Process, tick: Tick) -> None:
+        process.started = self._wall(tick, process.start)
+        earlier = self._remembered.pop((process.pid, process.start), None)
+        if earlier is not None:
+            take_over(process, earlier)
+        elif process.start * 10**9 // self._hertz < self._previous or not self._previous:
+            # It lived before we looked: whose children it waited for until now is unknown.
+            process.counted_reaped = process.reaped
+        if process.is_forked_copy:
+            parent = self.table.by_pid.get(process.ppid)
+            process.inherited = min(process.anonymous, parent.anonymous) if parent else process.anonymous
+        self._identify(process, tick)
+        self._place(process, tick)
+
+    def _look_at_changed(self, tick: Tick, vanished: set[Process]) -> list[Process]:
+        """Reads the processes that ran, and those that others may have changed."""
+        looked = []
+        look = self.table.look
+        ran = self.table.ran()
+        for process in ran:
+            comm = process.comm
+            if look(process) == CHANGED:
+                looked.append(process)
+                if process.looks == 2 or process.comm is not comm:
+                    self._identify(process, tick)
+        others = set(self.table.orphans(vanished))
+        others.update(self.table.sleepers_due(tick.boottime))
+        for process in others.difference(ran):
+            if look(process, ran=False) == CHANGED:
+                looked.append(process)
+            self._check_group(process, tick)
+        for process in others.intersection(ran):
+            self._identify(process, tick)
+        return looked
+
+    def _check_group(self, process: Process, tick: Tick) -> None:
+        """A sleeper keeps its user and its name, but others can move it to another control group."""
+        identity = process.identity
+        if identity is None or self._identities.belongs(process) is not identity.membership:
+            self._identify(process, tick)
+
+    def _identify(self, process: Process, tick: Tick) -> None:
+        """Reads its identity, and makes an info row if that has changed."""
+        identity = self._identities.read(process)
+        if identity is None or identity == process.identity:
+            return
+        is_known = process.identity is not None
+        if is_known and process.io_fd == DENIED:
+            process.io_fd = NOT_OPEN  # it may be ours now
+        self._keep_facts(process, identity.user_id, identity.membership.container_id)
+        process.identity = identity
+        process.kept = self._filter.keeps(identity)
+        series_id = self._ids.process(tick.boot, process.pid, process.start)
+        process.info = encode_info(process, identity, series_id)
+        if process.kept:
+            self._new_infos.append(process.info)
+        if is_known and process.job is not None and process.pid == process.job.pgid:
+            self._describe_again(process.job, process)
+
+    def _describe_again(self, job: Job, leader: Process) -> None:
+        """A job is what its leader has become: a container's first program, not what started it."""
+        before = msgspec.json.decode(job.info, type=JobInfoRow) if job.info else None
+        if before is None or before.started is None:
+            return
+        job.info = encode_job_info(job, leader, before.started, before.first_seen)
+        if job.is_shown:
+            self._new_job_infos.append(job.info)
+
+    def _keep_facts(self, process: Process, uid: int | None, container_id: str | None) -> None:
+        facts = self._facts.get(process.pid)
+        if facts is not None:
+            self._leave_container(facts)
+        self._facts[process.pid] = process.facts = ProcessFacts(
+            process.pid, process.start, process.ppid, process.pgid, uid, container_id
+        )
+        if container_id is not None:
+            self._containers.setdefault(container_id, []).append(process.pid)
+
+    def _leave_container(self, facts: ProcessFacts) -> None:
+        if facts.container_id is None:
+            return
+        members = self._containers[facts.container_id]
+        members.remove(facts.pid)
+        if not members:
+            del self._containers[facts.container_id]
+
+    def _place(self, process: Process, tick: Tick) -> None:
+        facts = process.facts
+        assert facts is not None
+        facts.ppid, facts.pgid = process.ppid, process.pgid
+        if not self._settings.with_jobs:
+            return
+        job = self.jobs.place(process, tick.boot)
+        if process.job is not None:
+            process.job.weigh(process)
+        if process.moved is None and process.job is not None:
+            process.job.is_partial_io = True
+        if job is not None:
+            started = self._wall(tick, job.start)
+            job.info = encode_job_info(job, process, started, tick.time)
+            if job.is_shown:
+                self._new_job_infos.append(job.info)
+
+    def _complete_restored(self, tick: Tick) -> None:
+        """Ends restored jobs without members, and describes those whose description was lost."""
+        self.jobs.end_empty()
+        for job in self.jobs.shown():
+            if not job.info and job.members:
+                job.info = encode_job_info(job, oldest(job.members)[0], self._wall(tick, job.start), None)
+
+    def _forget(self, process: Process) -> None:
+        self.jobs.leave(process)
+        self.table.remove(process)
+        if process.facts is not None and self._facts.get(process.pid) is process.facts:
+            self._leave_container(process.facts)
+            del self._facts[process.pid]
+
+    def _look_again(self, process: Process) -> bool:
+        return self.table.look(process) != GONE
+
+    def _ignores_children(self, process: Process) -> bool:
+        status = self.files.status(process)
+        return status is not None and ignores_children(status)
+
+    def _rows(self, tick: Tick, first: bool) -> Rows:
+        rows = Rows()
+        rows.extend("process", self.table.rows(only_kept=self._filter.is_selective))
+        rows.extend("process_info", self._infos() if tick.fresh else self._new_infos)
+        jobs = self.jobs.shown()
+        for job in jobs:
+            if job.is_dirty:
+                self._pss.refresh(job, tick.boottime)
+        rows.extend("job", [job.encode() for job in jobs])
+        rows.extend("job_info", [job.info for job in jobs if job.info] if tick.fresh else self._new_job_infos)
+        rows.extend("event", [job.encode_end() for job in self.jobs.take_ended()])
+        self._new_infos, self._new_job_infos = [], []
+        if first:
+            for reason, detail in process_gaps(self.table):
+                rows.gap(self.name, reason, detail)
+        tick.processes = self._facts
+        tick.containers = self._containers
+        return rows
+
+    def _infos(self) -> list[bytes]:
+        return [process.info for process in self.table.by_name.values() if process.kept]
+
+    def _wall(self, tick: Tick, ticks: int) -> datetime:
+        since_boot = timedelta(microseconds=ticks * 1_000_000 // self._hertz)
+        return tick.time - timedelta(microseconds=tick.boottime // 1000) + since_boot
+
+
+def make(setup: Setup) -> ProcessCollector:
+    """For the list of collectors."""
+    config = setup.config
+    settings = ProcessSettings(config.command_line, config.filters, config.collectors.job != "none")
+    last = read_last(setup.archive) if setup.archive is not None else None
+    return ProcessCollector(setup.host, setup.ids, settings, last)

@@ -1,0 +1,381 @@
+"""What is remembered of processes and jobs between two samples."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from vmsonar_archive.format.lines import encode_row
+from vmsonar_archive.records import EventRow, JobInfoRow, JobRow
+
+from vmsonar.collectors.base import ProcessFacts
+from vmsonar.host.cgroups import Membership
+
+#: Flags of include/linux/sched.h.
+PF_FORKNOEXEC = 0x00000040
+PF_KTHREAD = 0x00200000
+
+#: Below this, what forks share is not worth a closer look.
+SMALL = 8 << 20
+PAGE = 4096
+
+#: User ticks, kernel ticks, major faults.
+Usage = tuple[int, int, int]
+#: Bytes fetched from storage, bytes sent to storage.
+Moved = tuple[int, int]
+
+NOT_OPEN = -1
+DENIED = -2
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The facts of an info row that have to be read."""
+
+    user_id: int | None
+    user_name: str | None
+    program: str
+    command: str | None
+    membership: Membership
+    contained: bool | None
+    session: int
+    terminal: int
+
+    @property
+    def cgroup(self) -> str | None:
+        return self.membership.path
+
+
+class Process:
+    """One process. Plain attributes: the sampling loop touches them a million times an hour."""
+
+    __slots__ = (
+        "cgroup_fd",
+        "comm",
+        "counted",
+        "counted_moved",
+        "counted_reaped",
+        "data_stack",
+        "facts",
+        "flags",
+        "folder_fd",
+        "head",
+        "identity",
+        "index",
+        "info",
+        "inherited",
+        "io_fd",
+        "io_text",
+        "job",
+        "kept",
+        "known_ppid",
+        "looks",
+        "minor",
+        "moved",
+        "name",
+        "noted",
+        "pace",
+        "paced",
+        "pgid",
+        "pid",
+        "ppid",
+        "pss_at",
+        "pss_private",
+        "reaped",
+        "resident",
+        "row",
+        "schedstat",
+        "schedstat_fd",
+        "session",
+        "shared",
+        "start",
+        "started",
+        "stat_fd",
+        "stat_used",
+        "statm_fd",
+        "tail",
+        "terminal",
+        "threads",
+        "used",
+        "virtual",
+        "weighed",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.pid = int(name)
+        #: Where its clock stands in the arrays, and what the clock showed before the first look.
+        self.index = 0
+        self.noted = 0
+        self.schedstat = b""
+        self.looks = 0
+        self.stat_fd = self.statm_fd = self.io_fd = self.cgroup_fd = self.schedstat_fd = NOT_OPEN
+        self.folder_fd = NOT_OPEN
+        #: The stat line up to the last field we use; a blank is in none, so the first look finds a change.
+        self.stat_used = b" "
+        self.io_text = b""
+        self.comm = b""
+        self.start = -1
+        #: The same as wall time, found out once: the clock may be set later.
+        self.started: datetime | None = None
+        self.ppid = self.known_ppid = self.pgid = self.session = self.terminal = self.flags = 0
+        self.threads = self.minor = self.virtual = self.resident = 0
+        self.shared: int | None = None
+        self.data_stack: int | None = None
+        self.used: Usage = (0, 0, 0)
+        self.reaped: Usage = (0, 0, 0)
+        self.moved: Moved | None = None
+        #: What of the three above is in the totals of jobs.
+        self.counted: Usage = (0, 0, 0)
+        self.counted_reaped: Usage = (0, 0, 0)
+        self.counted_moved: Moved | None = None
+        #: Ticks it used before its last look that found any, and the number of that sample.
+        self.pace = self.paced = 0
+        #: Memory a fork shared with its parent when it was first seen, and what Pss said later.
+        self.inherited = 0
+        self.pss_private: int | None = None
+        self.pss_at = 0
+        #: Threads, resident and shared bytes as they are in the sums of its job.
+        self.weighed = (0, 0, 0)
+        #: The row, and the parts of it that come from stat and from io.
+        self.head = b""
+        self.tail = b"}"
+        self.row = b""
+        self.info = b""
+        self.kept = True
+        self.identity: Identity | None = None
+        self.facts: ProcessFacts | None = None
+        self.job: Job | None = None
+
+    @property
+    def anonymous(self) -> int:
+        """Resident bytes that are neither file nor shared memory."""
+        return max(0, self.resident - (self.shared or 0))
+
+    @property
+    def is_kernel_thread(self) -> bool:
+        return bool(self.flags & PF_KTHREAD)
+
+    @property
+    def is_forked_copy(self) -> bool:
+        """It was forked and never called exec: it shares its parent's pages until it writes."""
+        return bool(self.flags & PF_FORKNOEXEC)
+
+
+class Job:
+    """Running totals of one process group, and the rows that show them."""
+
+    __slots__ = (
+        "forks",
+        "info",
+        "is_dirty",
+        "is_partial_io",
+        "is_shown",
+        "is_unattributed",
+        "major",
+        "members",
+        "pgid",
+        "pss_asked",
+        "pss_members",
+        "read",
+        "resident",
+        "row",
+        "seen",
+        "series_id",
+        "shared",
+        "shared_peak",
+        "start",
+        "system",
+        "threads",
+        "user",
+        "write",
+    )
+
+    def __init__(self, pgid: int, start: int, series_id: str, is_shown: bool) -> None:
+        self.pgid = pgid
+        self.start = start
+        self.series_id = series_id
+        #: False for the processes that a filter leaves out: they are counted, so that nobody else gets their time.
+        self.is_shown = is_shown
+        self.members: set[Process] = set()
+        self.seen = 0
+        self.threads = self.resident = self.shared = 0
+        #: The most that one member has of shared memory; None when it must be found out anew.
+        self.shared_peak: int | None = 0
+        #: The members that may share much memory with another.
+        self.forks: set[Process] = set()
+        self.user = self.system = self.major = 0
+        self.read: int | None = None
+        self.write: int | None = None
+        self.is_unattributed = False
+        self.is_partial_io = False
+        #: When the kernel was last asked what its forks share, and of how many.
+        self.pss_asked = 0
+        self.pss_members = 0
+        self.is_dirty = True
+        self.row = b""
+        self.info = b""
+
+    def join(self, process: Process) -> None:
+        """Takes a process in; its time so far is not taken with it."""
+        process.job = self
+        self.members.add(process)
+        self.seen += 1
+        self.is_dirty = True
+
+    def leave(self, process: Process) -> None:
+        self.members.discard(process)
+        self.forks.discard(process)
+        self._exchange(process, (0, 0, 0))
+
+    def weigh(self, process: Process) -> None:
+        """Brings the sums up to date with a member that was read again."""
+        weight = (process.threads, process.resident, process.shared or 0)
+        if weight != process.weighed:
+            self._exchange(process, weight)
+            if is_candidate(process):
+                self.forks.add(process)
+            else:
+                self.forks.discard(process)
+
+    def _exchange(self, process: Process, weight: tuple[int, int, int]) -> None:
+        before = process.weighed
+        self.threads += weight[0] - before[0]
+        self.resident += weight[1] - before[1]
+        self.shared += weight[2] - before[2]
+        if self.shared_peak is not None and weight[2] < before[2] == self.shared_peak:
+            self.shared_peak = None
+        elif self.shared_peak is not None and weight[2] > self.shared_peak:
+            self.shared_peak = weight[2]
+        process.weighed = weight
+        self.is_dirty = True
+
+    def memory(self) -> tuple[int, str]:
+        """Anonymous memory of all members plus shared memory once, and how that was found out."""
+        if self.shared_peak is None:
+            self.shared_peak = max([member.weighed[2] for member in self.members], default=0)
+        if not self.forks or len(self.members) == 1:
+            return self.shared_peak + self.resident - self.shared, "sum"
+        anonymous, source = resolve_sharing(self.members, self.forks)
+        return self.shared_peak + anonymous, source
+
+    def credit(self, usage: Usage) -> None:
+        """Adds time and faults that no total holds yet."""
+        self.user += usage[0]
+        self.system += usage[1]
+        self.major += usage[2]
+        self.is_dirty = True
+
+    def credit_io(self, moved: Moved) -> None:
+        """Adds bytes that no total holds yet."""
+        self.read = (self.read or 0) + moved[0]
+        self.write = (self.write or 0) + moved[1]
+        self.is_dirty = True
+
+    def encode(self) -> bytes:
+        """The row, made anew only when something changed."""
+        if self.is_dirty:
+            self.row = encode_row(self._as_row())
+            self.is_dirty = False
+        return self.row
+
+    def _as_row(self) -> JobRow:
+        memory, source = self.memory()
+        return JobRow(
+            pgid=self.pgid,
+            start_ticks=self.start,
+            processes=len(self.members),
+            processes_seen=self.seen,
+            threads=self.threads,
+            user_ticks=self.user,
+            system_ticks=self.system,
+            unattributed=True if self.is_unattributed else None,
+            major_faults=self.major,
+            memory=memory,
+            memory_source=source,
+            resident=self.resident,
+            read_bytes=self.read,
+            write_bytes=self.write,
+            io_partial=True if self.is_partial_io else None,
+        )
+
+    def encode_end(self) -> bytes:
+        """The event that closes the series, with the last totals."""
+        return encode_row(
+            EventRow(
+                event_type="job_end",
+                series_id=self.series_id,
+                pgid=self.pgid,
+                start_ticks=self.start,
+                user_ticks=self.user,
+                system_ticks=self.system,
+            )
+        )
+
+
+def encode_job_info(job: Job, first: Process, started: datetime, first_seen: datetime | None) -> bytes:
+    """The info row, from the member that was seen first."""
+    identity = first.identity
+    assert identity is not None
+    slurm = identity.membership.slurm_job
+    return encode_row(
+        JobInfoRow(
+            series_id=job.series_id,
+            pgid=job.pgid,
+            start_ticks=job.start,
+            job_id=str(job.pgid if slurm is None else slurm),
+            job_source="process_group" if slurm is None else "slurm",
+            started=started,
+            first_seen=first_seen,
+            session_id=identity.session,
+            program=identity.program,
+            command=identity.command,
+            container_id=identity.membership.container_id,
+            user_id=identity.user_id,
+            user_name=identity.user_name,
+            user_source="process" if identity.user_id is not None else None,
+        )
+    )
+
+
+def is_candidate(process: Process) -> bool:
+    """Whether it may share much with the process it was forked from."""
+    return process.is_forked_copy and process.anonymous >= SMALL
+
+
+def resolve_sharing(members: set[Process], forks: set[Process]) -> tuple[int, str]:
+    """Anonymous bytes of members some of whom are large forks, and the source: pss or estimate."""
+    if all(member.pss_private is not None for member in family(members, forks)):
+        return sum([_by_pss(member) for member in members]), "pss"
+    return _estimate(members, forks), "estimate"
+
+
+def family(members: set[Process], forks: set[Process]) -> list[Process]:
+    """The members whose anonymous memory may be shared: forks, and those they were forked from."""
+    parents = {fork.ppid for fork in forks}
+    return [member for member in members if member.pid in parents or member in forks]
+
+
+def _by_pss(member: Process) -> int:
+    """What Pss said, moved on by what the process grew or shrank since."""
+    if member.pss_private is None:
+        return member.anonymous
+    return max(0, member.pss_private + member.anonymous - member.pss_at)
+
+
+def _estimate(members: set[Process], forks: set[Process]) -> int:
+    """Each fork's own pages, and what it inherited once for all forks of one parent."""
+    present = {member.pid for member in members}
+    total = sum([member.anonymous for member in members if member not in forks])
+    orphaned: dict[int, int] = {}
+    for fork in forks:
+        own = private_estimate(fork.anonymous, fork.inherited, fork.minor)
+        total += own
+        if fork.ppid not in present:
+            orphaned[fork.ppid] = max(orphaned.get(fork.ppid, 0), fork.anonymous - own)
+    return total + sum(orphaned.values())
+
+
+def private_estimate(anonymous: int, inherited: int, minor_faults: int) -> int:
+    """Bytes of its own: growth beyond what it inherited, and faults that growth does not explain."""
+    grown = max(0, anonymous - inherited)
+    copied = max(0, minor_faults * PAGE - grown)
+    return min(anonymous, grown + min(copied, inherited))

@@ -1,0 +1,401 @@
+"""The configuration: these Structs are its only definition; docs/configuration.md is generated from them."""
+
+import re
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, field
+from vmsonar_archive.system.text import where_it_leads
+
+from vmsonar.config.quantities import (
+    Duration,
+    Interval,
+    Size,
+    parse_duration,
+    parse_size,
+    show_duration,
+    write_size,
+)
+from vmsonar.host.roots import Host
+
+
+class Section(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A mapping in the file: every key is optional, an unknown one is refused."""
+
+
+class Save(Section, frozen=True):
+    """Where `vmsonar teardown` brings what was recorded before the VM is gone."""
+
+    to: Annotated[
+        str | None,
+        Meta(
+            description="A folder, `s3://bucket/prefix/`, an `https://` URL that takes a PUT, `@FILE` with such a URL "
+            "in it, or `mint+https://…`, an endpoint that gives a fresh one each time; `{archive}`, `{node}` and "
+            "`{time}` are filled in, and a URL without `{time}` takes one bundle only. By default bundles stay in "
+            "`waiting`."
+        ),
+    ] = None
+    token_file: Annotated[
+        str | None,
+        Meta(
+            description="For `mint+https://`: file with the token that the endpoint wants; a name without a slash "
+            "is a systemd credential."
+        ),
+    ] = None
+    sign: Annotated[
+        str,
+        Meta(
+            description="An ed25519 key file, or the name of a systemd credential; `auto` is the credential "
+            "`host-key` or the host's SSH key where it can be read, `none` does not sign."
+        ),
+    ] = "auto"
+    waiting: Annotated[
+        str, Meta(description="Where bundles wait that could not be sent; they go out at the next chance.")
+    ] = "/var/lib/vmsonar-bundles"
+    notice: Annotated[
+        Literal["none", "aws", "gcp", "azure"],
+        Meta(
+            description="Whose metadata service is asked, every 5 s, whether this VM is about to be taken away."
+        ),
+    ] = "none"
+
+
+class Tls(Section, frozen=True):
+    """How the connection is protected. The host's name is always checked."""
+
+    use: Annotated[Literal["auto", "none"], Meta(description="`none` talks to a broker in the clear.")] = (
+        "auto"
+    )
+    ca_file: Annotated[
+        str | None, Meta(description="Authorities to trust, in PEM; by default those of the system.")
+    ] = None
+    certificate_file: Annotated[str | None, Meta(description="Our own certificate, in PEM.")] = None
+    key_file: Annotated[
+        str | None, Meta(description="Its key; by default in the same file as the certificate.")
+    ] = None
+    key_password_file: Annotated[str | None, Meta(description="File with the password of the key.")] = None
+
+
+class Forward(Section, frozen=True):
+    """Where `vmsonar forward` sends records."""
+
+    to: Annotated[
+        Literal["kafka", "kafka_proxy", "http"],
+        Meta(description="Kafka itself, Sonar's HTTP proxy for Kafka, or JSON by HTTP POST."),
+    ] = "kafka"
+    cluster: Annotated[
+        str | None,
+        Meta(description="Name of the group of machines; topics are `<cluster>.sample` and so on."),
+    ] = None
+    brokers: Annotated[list[str], Meta(description="For `kafka`: `host:port` of some brokers.")] = field(
+        default_factory=list
+    )
+    url: Annotated[str | None, Meta(description="For `kafka_proxy` and `http`: the address to post to.")] = (
+        None
+    )
+    dialect: Annotated[Literal["sonar", "native"], Meta(description="Sonar's JSON, or our own records.")] = (
+        "sonar"
+    )
+    topic_prefix: Annotated[str | None, Meta(description="Stands before the topics, with a dot.")] = None
+    host_name: Annotated[
+        Literal["full", "short"], Meta(description="Which host name is the message's key.")
+    ] = "full"
+    auth: Annotated[
+        Literal["none", "plain", "scram-sha-256", "scram-sha-512", "basic", "bearer"],
+        Meta(
+            description="`plain` and `scram-…` for Kafka, `plain` for its proxy, `basic` and `bearer` for HTTP."
+        ),
+    ] = "none"
+    username: Annotated[str | None, Meta(description="By default the cluster's name.")] = None
+    password_file: Annotated[
+        str | None,
+        Meta(description="File with the password; a name without a slash is a systemd credential."),
+    ] = None
+    token_file: Annotated[str | None, Meta(description="The same for the token of `bearer`.")] = None
+    tls: Annotated[Tls, Meta(description="How the connection is protected.")] = field(default_factory=Tls)
+    compression: Annotated[
+        Literal["zstd", "lz4", "gzip", "none"], Meta(description="Of messages to Kafka.")
+    ] = "zstd"
+    max_message: Annotated[
+        Size, Meta(description="A larger message is split by job; not above the broker's own limit.")
+    ] = Size(1_000_000)
+    max_payload: Annotated[Size, Meta(description="Size of the body of one POST.")] = Size(1_000_000)
+    timeout: Annotated[Duration, Meta(description="How long one POST may take.")] = Duration(10)
+    select: Annotated[
+        list[str],
+        Meta(description="Only these kinds of rows (`sysinfo`, `node`, `process`, …); none means all."),
+    ] = field(default_factory=list)
+    redact: Annotated[
+        list[Literal["user", "host", "command", "path", "label", "all"]],
+        Meta(
+            description="What is replaced by pseudonyms, as `vmsonar bundle --redact` does; ids always are then."
+        ),
+    ] = field(default_factory=list)
+    redact_key_file: Annotated[
+        str | None,
+        Meta(
+            description="File with the key of the pseudonyms; by default one that never leaves the archive."
+        ),
+    ] = None
+    state: Annotated[
+        str | None,
+        Meta(
+            description="Where the cursor is kept. By default `/var/lib/vmsonar-forward`, or "
+            "`$XDG_STATE_HOME/vmsonar-forward` for an ordinary user."
+        ),
+    ] = None
+
+
+#: What compose, the OCI annotations and the usual orchestrators say about what a container is.
+DEFAULT_LABELS = (
+    "com.docker.compose.project",
+    "com.docker.compose.service",
+    "com.docker.compose.container-number",
+    "com.docker.stack.namespace",
+    "com.docker.swarm.*",
+    "com.hashicorp.nomad.*",
+    "io.kubernetes.*",
+    "io.podman.compose.project",
+    "io.podman.compose.service",
+    "org.opencontainers.image.*",
+)
+_MAX_LENGTH = 1024
+_MAX_NAME = 256
+_MOST_LABELS = 32
+
+
+def allowed(labels: Mapping[str, str], patterns: Sequence[str]) -> dict[str, str] | None:
+    """The first labels that a pattern names, bounded in number and length; None when there are none."""
+    short = (name for name in sorted(labels) if len(name) <= _MAX_NAME)
+    named = (name for name in short if any(fnmatchcase(name, pattern) for pattern in patterns))
+    return {name: labels[name][:_MAX_LENGTH] for name in islice(named, _MOST_LABELS)} or None
+
+
+Switch = Literal["auto", "none"]
+Days = Annotated[int, Meta(ge=1, le=36500)]
+# Every process is compared with all of them at every tick.
+_MOST = 1000
+
+
+class UidRange:
+    """An inclusive range of numeric user ids."""
+
+    __slots__ = ("first", "last")
+
+    def __init__(self, first: int, last: int) -> None:
+        self.first = first
+        self.last = last
+
+    def __contains__(self, uid: int) -> bool:
+        return self.first <= uid <= self.last
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UidRange) and (self.first, self.last) == (other.first, other.last)
+
+    def __hash__(self) -> int:
+        return hash((self.first, self.last))
+
+    def __str__(self) -> str:
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+
+class Selection(Section, frozen=True):
+    """Which to keep and which to leave out; leaving out wins, an empty `keep` keeps all."""
+
+    keep: Annotated[list[str], Meta(description="Only these.", max_length=_MOST)] = field(
+        default_factory=list
+    )
+    leave_out: Annotated[list[str], Meta(description="All but these.", max_length=_MOST)] = field(
+        default_factory=list
+    )
+
+
+class UidSelection(Section, frozen=True):
+    """The same for numeric user ids and ranges of them, such as `1000-1999`."""
+
+    keep: Annotated[list[UidRange], Meta(description="Only these.", max_length=_MOST)] = field(
+        default_factory=list
+    )
+    leave_out: Annotated[list[UidRange], Meta(description="All but these.", max_length=_MOST)] = field(
+        default_factory=list
+    )
+
+
+class Filters(Section, frozen=True):
+    """Which processes are recorded. A process that is left out still counts in the node's totals."""
+
+    users: Annotated[Selection, Meta(description="User names.")] = field(default_factory=Selection)
+    uids: Annotated[UidSelection, Meta(description="User ids and ranges, such as `1000-1999`.")] = field(
+        default_factory=UidSelection
+    )
+    commands: Annotated[
+        Selection, Meta(description="Patterns (`*`, `?`, `[a-z]`) over the kernel's name of the process.")
+    ] = field(default_factory=Selection)
+    cgroups: Annotated[Selection, Meta(description="Patterns over the control group's path.")] = field(
+        default_factory=Selection
+    )
+    kernel_threads: Annotated[
+        Literal["leave_out", "keep"], Meta(description="Whether kernel threads are recorded.")
+    ] = "leave_out"
+
+
+class Collectors(Section, frozen=True):
+    """Each collector: `auto` collects what can be seen here, `none` switches it off."""
+
+    node: Annotated[Switch, Meta(description="CPU time, memory, load, tasks, forks of the machine.")] = "auto"
+    cpu: Annotated[Switch, Meta(description="Time of each logical CPU.")] = "auto"
+    disk: Annotated[Switch, Meta(description="Block devices.")] = "auto"
+    net: Annotated[Switch, Meta(description="Network interfaces.")] = "auto"
+    pressure: Annotated[Switch, Meta(description="Pressure stall information.")] = "auto"
+    process: Annotated[Switch, Meta(description="Processes; jobs need it.")] = "auto"
+    job: Annotated[Switch, Meta(description="Process groups and batch jobs.")] = "auto"
+    container: Annotated[Switch, Meta(description="Containers, by their control groups.")] = "auto"
+    gpu: Annotated[Switch, Meta(description="GPUs and the processes on them.")] = "auto"
+    energy: Annotated[Switch, Meta(description="Energy counters of the CPU packages and the board.")] = "auto"
+
+
+class Gpu(Section, frozen=True):
+    """How GPUs are read."""
+
+    vendors: Annotated[
+        list[Literal["nvidia", "amd", "intel"]], Meta(description="Which makers' drivers are asked.")
+    ] = field(default_factory=lambda: ["nvidia", "amd", "intel"])
+    processes: Annotated[
+        Switch, Meta(description="Whether use is attributed to processes where the driver tells.")
+    ] = "auto"
+
+
+class Containers(Section, frozen=True):
+    """How containers get their names, images and labels."""
+
+    engine: Annotated[
+        Literal["auto", "docker", "podman", "none"],
+        Meta(description="Whom the companion asks; `none` records control groups without names."),
+    ] = "auto"
+    socket: Annotated[
+        str | None, Meta(description="Path of the engine's socket, where it is not the usual one.")
+    ] = None
+    labels: Annotated[
+        list[str],
+        Meta(description="Labels to record, as names or patterns; no other is kept.", max_length=_MOST),
+    ] = field(default_factory=lambda: list(DEFAULT_LABELS))
+
+
+class BudgetSection(Section, frozen=True):
+    """What the archive may take; the oldest sealed segment goes first."""
+
+    max_bytes: Annotated[
+        Size | None,
+        Meta(description="Size of the archive. By default the smaller of 2 GiB and 5 % of the file system."),
+    ] = None
+    max_days: Annotated[Days | None, Meta(description="Age of the oldest segment, in days.")] = None
+    min_free: Annotated[Size, Meta(description="Space that stays free on the file system.")] = Size(
+        512 * 2**20
+    )
+
+
+class Config(Section, frozen=True):
+    """One YAML file; every key is optional."""
+
+    archive: Annotated[
+        str | None,
+        Meta(
+            description="Where to record. By default `/var/lib/vmsonar`, or `$XDG_STATE_HOME/vmsonar` "
+            "for an ordinary user. `--archive` and `VMSONAR_ARCHIVE` override it."
+        ),
+    ] = None
+    interval: Annotated[Interval, Meta(description="Time between samples, from 10ms to 1d.")] = Interval(10)
+    procfs: Annotated[str, Meta(description="Where the machine's /proc is mounted.")] = "/proc"
+    sysfs: Annotated[str, Meta(description="Where the machine's /sys is mounted.")] = "/sys"
+    command_line: Annotated[
+        Literal["none", "program", "full"],
+        Meta(
+            description="How much of a command line is recorded: nothing; the program, and an interpreter's "
+            "script or module; or all of it, with what looks like a secret masked."
+        ),
+    ] = "program"
+    log: Annotated[
+        Literal["error", "warning", "info", "debug"], Meta(description="The least that is logged.")
+    ] = "info"
+    filters: Annotated[Filters, Meta(description="Which processes are recorded.")] = field(
+        default_factory=Filters
+    )
+    collectors: Annotated[Collectors, Meta(description="What is collected.")] = field(
+        default_factory=Collectors
+    )
+    gpu: Annotated[Gpu, Meta(description="How GPUs are read.")] = field(default_factory=Gpu)
+    containers: Annotated[Containers, Meta(description="How containers get their names.")] = field(
+        default_factory=Containers
+    )
+    budget: Annotated[BudgetSection, Meta(description="What the archive may take.")] = field(
+        default_factory=BudgetSection
+    )
+    forward: Annotated[Forward, Meta(description="Where `vmsonar forward` sends records.")] = field(
+        default_factory=Forward
+    )
+    save: Annotated[
+        Save, Meta(description="Where `vmsonar teardown` brings what was recorded before the VM is gone.")
+    ] = field(default_factory=Save)
+
+    @property
+    def host(self) -> Host:
+        """The roots that the collectors read."""
+        return Host(proc=Path(self.procfs), sys=Path(self.sysfs))
+
+
+def decode_value(kind: Any, value: Any) -> Any:
+    """Turns what stands in the file into the types that YAML does not have."""
+    if kind is Duration:
+        return parse_duration(_word(value, "a duration such as 10s"))
+    if kind is Interval:
+        return interval(_word(value, "a duration such as 10s"))
+    if kind is Size:
+        return parse_size(str(value) if type(value) is int else _word(value, "a size such as 2GiB"))
+    if kind is UidRange:
+        return _uid_range(str(value))
+    raise NotImplementedError(kind)
+
+
+def encode_value(value: Any) -> Any:
+    """The opposite: how such a value is written."""
+    if isinstance(value, Duration):
+        return show_duration(value)
+    if isinstance(value, Size):
+        return write_size(value)
+    if isinstance(value, UidRange):
+        return str(value)
+    raise NotImplementedError(type(value))
+
+
+def plain(config: Config) -> dict[str, Any]:
+    """The configuration as it could stand in a file; it names files that hold secrets, and of URLs only the host."""
+    answer: dict[str, Any] = msgspec.to_builtins(config, enc_hook=encode_value)
+    for section, key in (("forward", "url"), ("save", "to")):
+        if answer[section][key] is not None:
+            answer[section][key] = where_it_leads(answer[section][key])
+    return answer
+
+
+def _word(value: Any, wanted: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"expected {wanted}, got {value!r}")
+    return value
+
+
+def interval(text: str) -> Interval:
+    """A sampling interval, within bounds that a machine and a reader can bear."""
+    duration = parse_duration(text)
+    if not 0.01 <= duration <= 86400:
+        raise ValueError(f"{text} is not between 10ms and 1d")
+    return Interval(duration)
+
+
+def _uid_range(text: str) -> UidRange:
+    match = re.fullmatch(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", text)
+    if match is None or int(match[2] or match[1]) < int(match[1]):
+        raise ValueError(f"{text[:40]!r} is not a user id or a range such as 1000-1999")
+    return UidRange(int(match[1]), int(match[2] or match[1]))

@@ -1,1 +1,0 @@
-"""What the container collector and its companion share: control groups, networks, owners and their wire."""

@@ -1,0 +1,60 @@
+"""Lines on standard error: with a priority for the journal (sd-daemon(3)), with the time anywhere else."""
+
+import os
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TextIO
+
+from vmsonar_archive.system.text import printable
+
+_PRIORITIES = {"error": 3, "warning": 4, "info": 6, "debug": 7}
+
+
+def is_journal(stream: TextIO, environment: Mapping[str, str]) -> bool:
+    """Whether a stream is connected to the journal: a terminal may have inherited the variable alone."""
+    try:
+        status = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return environment.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+
+
+class Log:
+    """Writes what is important enough, one line each; never fails."""
+
+    def __init__(
+        self,
+        level: str = "info",
+        stream: TextIO | None = None,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.level = level
+        self._stream = stream or sys.stderr
+        self._for_journal = is_journal(self._stream, environment)
+
+    def error(self, message: str) -> None:
+        self._write("error", message)
+
+    def warning(self, message: str) -> None:
+        self._write("warning", message)
+
+    def info(self, message: str) -> None:
+        self._write("info", message)
+
+    def debug(self, message: str) -> None:
+        self._write("debug", message)
+
+    def _write(self, level: str, message: str) -> None:
+        if _PRIORITIES[level] > _PRIORITIES[self.level]:
+            return
+        text = printable(" ".join(message.split()))
+        if self._for_journal:
+            line = f"<{_PRIORITIES[level]}>{text}\n"
+        else:
+            line = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} vmsonar: {level}: {text}\n"
+        try:
+            self._stream.write(line)
+            self._stream.flush()
+        except (OSError, ValueError):
+            return  # there is no other place to report it

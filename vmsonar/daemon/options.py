@@ -1,0 +1,66 @@
+"""The command line of `python -m vmsonar.daemon`, by hand: argparse would stay in memory for ever (0.9 MB)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from vmsonar_archive.system.errors import UsageError
+
+from vmsonar.config.quantities import Interval, parse_duration
+from vmsonar.config.schema import Config, interval
+
+USAGE = "usage: python -m vmsonar.daemon [--archive DIR] [--config FILE] [--interval 10s] [--for 60s]"
+
+_OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "--archive": ("archive", Path),
+    "--config": ("config", Path),
+    "--interval": ("interval", interval),
+    "--for": ("duration", parse_duration),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonOptions:
+    """The options of the command line; they override the file, also after a reload."""
+
+    archive: Path | None = None
+    config: Path | None = None
+    interval: Interval | None = None
+    duration: float | None = None
+
+    def over(self, config: Config) -> Config:
+        """The configuration with what the command line says instead."""
+        return config if self.interval is None else msgspec.structs.replace(config, interval=self.interval)
+
+
+def parse(arguments: Sequence[str]) -> DaemonOptions:
+    """The options, each as `--name value` or `--name=value`."""
+    left = list(arguments)
+    found: dict[str, Any] = {}
+    while left:
+        name, equals, value = left.pop(0).partition("=")
+        if name not in _OPTIONS:
+            raise UsageError(f"no such option: {name} ({USAGE})")
+        if not equals:
+            if not left:
+                raise UsageError(f"{name} needs a value ({USAGE})")
+            value = left.pop(0)
+        field, convert = _OPTIONS[name]
+        try:
+            found[field] = convert(value)
+        except ValueError as error:
+            raise UsageError(f"{name}: {error}") from None
+    return DaemonOptions(**found)
+
+
+def arguments_of(options: DaemonOptions) -> list[str]:
+    """The inverse of `parse`: arguments that give another process the same options."""
+    given = {
+        "--archive": options.archive,
+        "--config": options.config,
+        "--interval": None if options.interval is None else f"{options.interval * 1000:g}ms",
+        "--for": None if options.duration is None else f"{options.duration * 1000:g}ms",
+    }
+    return [f"{name}={value}" for name, value in given.items() if value is not None]

@@ -1,0 +1,124 @@
+"""Makes senders and translators as the configuration asks for."""
+
+import base64
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vmsonar_archive.dialect.history import History
+from vmsonar_archive.dialect.sonar import Sonar
+from vmsonar_archive.format.identity import ArchiveIdentity
+from vmsonar_archive.format.layout import NAMESPACE_FILE
+from vmsonar_archive.system import files
+from vmsonar_archive.system.errors import UsageError
+from vmsonar_archive.system.rights import callers
+from vmsonar_archive.system.text import without_query
+
+from vmsonar.config.schema import Forward
+from vmsonar.forward import settings
+from vmsonar.forward.cursor import Cursor
+from vmsonar.forward.kafka import Login
+from vmsonar.forward.messages import Sender
+from vmsonar.forward.pump import Topics
+from vmsonar.forward.settings import read_secret
+from vmsonar.forward.translate import NativeTranslator, RowSelection, SonarTranslator, Translator
+
+if TYPE_CHECKING:
+    from vmsonar_archive.bundle.redact import Redactor
+
+
+class ForwardPlan:
+    """The checked configuration; makes new senders and translators as often as they are needed."""
+
+    def __init__(self, forward: Forward) -> None:
+        self.forward = forward
+        self.cluster = settings.check(forward)
+        self.topics = Topics(settings.topics(forward, self.cluster), int(forward.max_message))
+        self.selection = RowSelection(forward.select)
+        self._redactor: Redactor | None = None
+
+    @property
+    def destination(self) -> str:
+        """The receiver in words, without secrets."""
+        forward = self.forward
+        if forward.to == "kafka":
+            return f"kafka {','.join(forward.brokers)}"
+        return f"{forward.to} {without_query(forward.url or '')}"
+
+    def attend(self, root: Path) -> None:
+        """Prepares for this archive: its key hides names."""
+        self._redactor = make_redactor(self.forward, root)
+
+    def node(self, identity: ArchiveIdentity) -> str:
+        """The node's name as the archive knows it, or its pseudonym."""
+        shown = identity if self._redactor is None else self._redactor.identity(identity)
+        names = (shown.hostname_full, shown.hostname_short)
+        ordered = names if self.forward.host_name == "full" else names[::-1]
+        return next((name for name in ordered if name), shown.machine_id)
+
+    def sender(self, identity: ArchiveIdentity) -> Sender:
+        node = self.node(identity)
+        return self._kafka(node) if self.forward.to == "kafka" else self._http(node)
+
+    def translator(self, identity: ArchiveIdentity, cursor: Cursor) -> Translator:
+        known = History(cursor.boots)
+        node = self.node(identity)
+        if self.forward.dialect == "native":
+            return NativeTranslator(node, self.forward.host_name, self.selection, self._redactor, known)
+        sonar = Sonar(self.cluster, node, self.forward.host_name, known)
+        return SonarTranslator(sonar, self.selection, self._redactor)
+
+    def _kafka(self, node: str) -> Sender:
+        from vmsonar.forward.kafka import KafkaSender
+
+        forward = self.forward
+        user = None if forward.auth == "none" else forward.username or self.cluster
+        login = Login(",".join(forward.brokers), user, forward.tls.ca_file)
+        secrets = settings.secrets(forward)
+        return KafkaSender(settings.producer_settings(forward, self.cluster, node), login, secrets)
+
+    def _http(self, node: str) -> Sender:
+        from vmsonar.forward.http import Endpoint, Form, HttpSender, JsonForm, ProxyForm
+
+        forward = self.forward
+        endpoint = Endpoint(
+            forward.url or "",
+            self._authorization(),
+            settings.tls_context(forward),
+            int(forward.max_payload),
+            float(forward.timeout),
+            settings.secrets(forward),
+        )
+        form: Form = JsonForm()
+        if forward.to == "kafka_proxy":
+            client = f"{self.cluster}/{node}"
+            form = ProxyForm(client, forward.username or self.cluster, settings.password(forward))
+        return HttpSender(endpoint, form)
+
+    def _authorization(self) -> str | None:
+        forward = self.forward
+        if forward.auth == "basic":
+            pair = f"{forward.username or self.cluster}:{settings.password(forward)}"
+            return f"Basic {base64.b64encode(pair.encode()).decode()}"
+        if forward.auth == "bearer":
+            if forward.token_file is None:
+                raise UsageError("forward.auth: bearer needs token_file")
+            return f"Bearer {read_secret(forward.token_file, 'forward.token_file')}"
+        return None
+
+
+def make_redactor(forward: Forward, root: Path) -> "Redactor | None":
+    """Hides names where that is asked for, with the archive's own key unless one is given."""
+    if not forward.redact:
+        return None
+    from vmsonar_archive.bundle.redact import Redactor, key_from_namespace, parse_kinds
+
+    if forward.redact_key_file is not None:
+        with callers():
+            key = read_secret(forward.redact_key_file, "forward.redact_key_file").encode()
+    else:
+        try:
+            key = key_from_namespace(files.read_inside(root, NAMESPACE_FILE))
+        except OSError as error:
+            said = f"cannot read {root / NAMESPACE_FILE}: {error.strerror}; give redact_key_file"
+            raise UsageError(f"forward.redact: {said}") from None
+    return Redactor(key, parse_kinds(",".join(forward.redact)))

@@ -1,0 +1,49 @@
+"""Files of proc(5) that are read again and again: one descriptor each, kept open and read from its start."""
+
+import os
+from pathlib import Path
+
+_CHUNK = 1 << 16
+# seq_file(9) answers a page at a time: less than half a page is all there is, as no line is longer.
+_SURELY_ALL = 2048
+
+
+class KeptFile:
+    """A file whose descriptor is opened on first use and kept."""
+
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = -1
+
+    def read(self) -> bytes:
+        """The whole content; raises OSError as open(2) and pread(2) do."""
+        if self._descriptor < 0:
+            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            content = os.pread(self._descriptor, _CHUNK, 0)
+            return content if len(content) < _SURELY_ALL else self._read_on(content)
+        except OSError:
+            self.close()
+            raise
+
+    def _read_on(self, content: bytes) -> bytes:
+        parts, size = [content], len(content)
+        while part := os.pread(self._descriptor, _CHUNK, size):
+            parts.append(part)
+            size += len(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def read_text(path: Path) -> str | None:
+    """A small file's text without the white space around it, or None where it cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None

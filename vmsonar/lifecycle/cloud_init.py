@@ -1,0 +1,219 @@
+"""User-data for cloud-init: one part that installs, configures and starts vmsonar (cc_write_files, cc_runcmd)."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from vmsonar_archive.system.errors import UsageError, VmsonarError, reason_of
+
+from vmsonar.config.file import parse_config
+from vmsonar.lifecycle.install import shipped
+from vmsonar.lifecycle.target import parse_target
+
+_SETUP = "/usr/local/sbin/vmsonar-setup"
+_REQUIREMENTS = "/etc/vmsonar/requirements.txt"
+#: What cloud-init itself does not check: a misspelt top-level key is silently ignored.
+KNOWN_KEYS = {"write_files", "runcmd", "merge_how"}
+#: What the reader of the document is told.
+_REASONS = {
+    "merge_how": "Lists of this part are appended to those of other parts; none takes another's place.",
+    "write_files": "The configuration, and a script that can run again and again; both belong to root.",
+    "runcmd": "Runs once per instance, late, in cloud-init's final stage; a failure is reported and the boot goes on.",
+}
+_PINNED = re.compile(
+    r"[A-Za-z0-9._-]+(?:\[[a-z0-9,-]+\])?==[A-Za-z0-9.!+_-]+(?:\s+--hash=sha256:[0-9a-f]{64})+"
+)
+_NO_SOURCE = (
+    "say where vmsonar comes from: --wheels DIR (a folder on the image, by make wheelhouse), --single-file URL with "
+    "--sha256 HEX (one file, by make single), or --index URL with --requirements FILE (an index of your own, and "
+    "hashes). The name vmsonar in a public index is not ours"
+)
+_MERGE = "list(append)+dict(recurse_array)+str()"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a site gives its VMs: one place to install from, extras and a configuration."""
+
+    #: A folder on the image that holds the wheels of `make wheelhouse`.
+    wheels: str | None = None
+    #: A single-file build, by its path on the image or its URL, and its SHA-256.
+    single: tuple[str, str] | None = None
+    #: A package index of the site's own, and versions with their hashes.
+    index: tuple[str, str] | None = None
+    #: What the wheels must hold beside the recorder.
+    extras: tuple[str, ...] = ()
+    config: dict[str, Any] = field(default_factory=dict)
+    #: Options of `vmsonar install`.
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The options of `vmsonar cloud-init`."""
+
+    interval: str | None = None
+    upload_url: str | None = None
+    token_file: str | None = None
+    notice: str | None = None
+    cluster: str | None = None
+    kafka: str | None = None
+    docker: bool = False
+    nvidia: bool = False
+
+
+def config_for(choices: Choices) -> dict[str, Any]:
+    """The configuration for these options; refuses what could not work on the VM."""
+    config: dict[str, Any] = {}
+    if choices.interval is not None:
+        config["interval"] = choices.interval
+    save = {"to": choices.upload_url, "token_file": choices.token_file, "notice": choices.notice}
+    if any(save.values()):
+        config["save"] = {key: value for key, value in save.items() if value is not None}
+    if choices.upload_url is not None:
+        _check_target(choices.upload_url, choices.token_file)
+    if choices.kafka is not None and choices.cluster is None:
+        raise UsageError("--kafka needs --cluster: topics are named after it")
+    if choices.kafka is not None:
+        config["forward"] = {"cluster": choices.cluster, "brokers": choices.kafka.split(",")}
+    elif choices.cluster is not None:
+        config["forward"] = {"cluster": choices.cluster}
+    return config
+
+
+def _check_target(url: str, token_file: str | None) -> None:
+    """Refuses a target that takes only one bundle: all VMs of a site share this text."""
+    target = parse_target(url, token_file)
+    if not url.startswith("@") and not target.takes_many:
+        raise UsageError(
+            "--upload-url takes one bundle only, of one VM: put {node} and {time} into it, or give "
+            "s3://bucket/prefix/, mint+https://… or a folder"
+        )
+
+
+def extras_for(choices: Choices, *, saves: bool) -> tuple[str, ...]:
+    """The extras that these options need."""
+    needed = {
+        "docker": choices.docker,
+        "gpu": choices.nvidia,
+        "kafka": choices.kafka is not None,
+        "s3": (choices.upload_url or "").startswith("s3:"),
+        "sign": saves,
+    }
+    return tuple(name for name, wanted in needed.items() if wanted)
+
+
+def user_data(site: Site) -> str:
+    """The part as text; refuses a configuration that the daemon would refuse."""
+    content = yaml.safe_dump(site.config, sort_keys=False) if site.config else "# every key is optional\n"
+    parse_config(content, "the configuration")
+    document: dict[str, Any] = {
+        "merge_how": _MERGE,
+        "write_files": [
+            {"path": "/etc/vmsonar/config.yaml", "permissions": "0644", "content": content},
+            {
+                "path": _SETUP,
+                "permissions": "0755",
+                "content": shipped("setup.sh").read_text(encoding="utf-8"),
+            },
+        ],
+        "runcmd": [_command(site)],
+    }
+    if site.index is not None:
+        pinned = {"path": _REQUIREMENTS, "permissions": "0644", "content": site.index[1]}
+        document["write_files"] = [*document["write_files"], pinned]
+    check(document)
+    return "#cloud-config\n" + _needs(site) + "".join(_part(key, document[key]) for key in document)
+
+
+def _part(key: str, value: Any) -> str:
+    """One top-level key, and why it is there."""
+    text: str = yaml.dump({key: value}, Dumper=_Readable, sort_keys=False, width=110)
+    return f"# {_REASONS[key]}\n{text}"
+
+
+def _command(site: Site) -> list[str]:
+    """A list, so that no shell looks at it; cloud-init reports a command that fails and goes on."""
+    settings: list[str] = []
+    if site.wheels is not None:
+        settings = [f"VMSONAR_WHEELS={site.wheels}"]
+    if site.single is not None:
+        settings = [f"VMSONAR_SINGLE={site.single[0]}", f"VMSONAR_SHA256={site.single[1]}"]
+    if site.index is not None:
+        settings = [f"VMSONAR_INDEX={site.index[0]}", f"VMSONAR_REQUIREMENTS={_REQUIREMENTS}"]
+    if not settings:
+        raise UsageError(_NO_SOURCE)
+    return ["env", *settings, _SETUP, *site.options]
+
+
+def _needs(site: Site) -> str:
+    """What the builder of the wheels must know; nobody else can say it before the boot."""
+    wanted = ",".join(site.extras)
+    return (
+        f"# What is installed must hold these extras: make wheelhouse NODE_EXTRAS={wanted}\n"
+        if wanted
+        else ""
+    )
+
+
+def own_index(url: str | None, requirements: Path | None) -> tuple[str, str] | None:
+    """The package index and the pinned packages; refuses a line without a hash."""
+    if url is None and requirements is None:
+        return None
+    if url is None or requirements is None:
+        raise UsageError("--index and --requirements belong together: give both")
+    if not re.fullmatch(r"https://[!-~]+", url):
+        raise UsageError("--index: give the https:// URL of a package index that is yours")
+    try:
+        text = requirements.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise VmsonarError(f"cannot read {requirements}: {reason_of(error)}") from None
+    lines = [line.strip() for line in text.replace("\\\n", " ").split("\n")]
+    pinned = [line for line in lines if line and not line.startswith("#")]
+    for line in pinned:
+        if not _PINNED.fullmatch(line):
+            raise UsageError(
+                f"{requirements}: {line[:60]!r} is not NAME==VERSION --hash=sha256:HEX, as make wheelhouse writes"
+            )
+    if not any(line.startswith(("vmsonar==", "vmsonar[")) for line in pinned):
+        raise UsageError(f"{requirements} does not name vmsonar==VERSION")
+    return url, "".join(f"{line}\n" for line in pinned)
+
+
+def one_source(*given: object) -> None:
+    """Refuses two places to install from."""
+    if sum(one is not None for one in given) > 1:
+        raise UsageError("--wheels, --single-file and --index exclude each other: give one of them")
+
+
+def single_file(url: str | None, sha256: str | None) -> tuple[str, str] | None:
+    """The single-file build; refuses one without a hash."""
+    if url is None:
+        if sha256 is not None:
+            raise UsageError("--sha256 is that of --single-file: give both")
+        return None
+    if not url.startswith(("/", "https://")):
+        raise UsageError(f"--single-file: {url!r} is neither a full path nor https://")
+    if sha256 is None or not re.fullmatch("[0-9a-f]{64}", sha256):
+        raise UsageError("--single-file needs --sha256 with the 64 digits that sha256sum prints")
+    return url, sha256
+
+
+def check(document: dict[str, Any]) -> None:
+    """Refuses keys that cloud-init would silently ignore."""
+    unknown = set(document) - KNOWN_KEYS
+    if unknown:
+        raise UsageError(f"user-data: unknown key {', '.join(sorted(unknown))}")
+
+
+class _Readable(yaml.SafeDumper):
+    """Writes texts of several lines as blocks, as a person would."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Readable.add_representer(str, _represent_text)
