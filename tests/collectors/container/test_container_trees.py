@@ -167,7 +167,7 @@ def test_a_sleeping_container_is_read_whole_once_a_minute(tmp_path, collector_of
     machine.group(f"/docker/{A}")
     machine.process(100, f"/docker/{A}")
     collector = collector_of(machine)
-    collector.collect(tick_of(machine.host.proc, boottime=1))
+    _settle(collector, machine)
     _overwrite(machine.cgroups / "docker" / A / "memory.current", "500\n")
     used = []
     for seconds in (10, 61):
@@ -183,7 +183,7 @@ def test_limits_are_read_again_after_a_minute(tmp_path, collector_of):
     machine.group(f"/docker/{A}")
     machine.process(100, f"/docker/{A}")
     collector = collector_of(machine)
-    collector.collect(tick_of(machine.host.proc, boottime=1))
+    _settle(collector, machine)
     _overwrite(machine.cgroups / "docker" / A / "memory.max", "8192\n")
     limits = []
     for seconds in (10, 61):
@@ -192,6 +192,57 @@ def test_limits_are_read_again_after_a_minute(tmp_path, collector_of):
         )
         limits.append(row.memory_limit)
     assert limits == [4096, 8192]
+
+
+def test_what_a_runtime_sets_after_the_first_look_is_seen_at_the_next(tmp_path, collector_of):
+    machine = Machine(tmp_path, "v2")
+    machine.group(f"/docker/{A}", memory_max="max\n")
+    group = machine.cgroups / "docker" / A
+    (group / "pids.max").unlink()
+    (group / "memory.current").unlink()
+    machine.process(100, f"/docker/{A}")
+    collector = collector_of(machine)
+    (row,) = rows_of(collector.collect(tick_of(machine.host.proc, boottime=1)), "container")
+    assert (row.memory_limit, row.memory_unlimited, row.memory_used, row.processes_limit) == (
+        None,
+        True,
+        None,
+        None,
+    )
+    machine.group(f"/docker/{A}", memory_max="8192\n")
+    (row,) = rows_of(collector.collect(tick_of(machine.host.proc, boottime=2)), "container")
+    assert (row.memory_limit, row.memory_unlimited, row.memory_used, row.processes_limit) == (
+        8192,
+        False,
+        1000,
+        512,
+    )
+
+
+def test_a_container_that_was_joining_its_v1_groups_is_whole_at_the_next_look(tmp_path, collector_of):
+    machine = Machine(tmp_path, "v1")
+    machine.group(f"/docker/{A}")
+    machine.process(100, f"/docker/{A}")
+    joined = machine.host.proc / "100/cgroup"
+    whole = joined.read_text()
+    joined.write_text(
+        "".join(
+            f"{line.rpartition(':')[0]}:/\n" if "memory" in line else f"{line}\n"
+            for line in whole.splitlines()
+        )
+    )
+    collector = collector_of(machine)
+    (row,) = rows_of(collector.collect(tick_of(machine.host.proc, boottime=1)), "container")
+    assert (row.cpu_time, row.memory_used) == (5 * 10**9, None)
+    joined.write_text(whole)
+    (row,) = rows_of(collector.collect(tick_of(machine.host.proc, boottime=2)), "container")
+    assert (row.cpu_time, row.memory_used) == (5 * 10**9, 1000)
+
+
+def _settle(collector: container.ContainerCollector, machine: Machine) -> None:
+    """Looks until the group counts as set up, within a minute of the first look."""
+    for _ in range(5):
+        collector.collect(tick_of(machine.host.proc, boottime=1))
 
 
 def test_an_info_row_comes_once_per_segment(tmp_path, collector_of):

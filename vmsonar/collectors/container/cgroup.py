@@ -218,6 +218,10 @@ class _File:
             os.close(descriptor)
 
 
+#: Readings until a group counts as set up: a runtime creates it, then enables controllers, then writes the limits.
+_SETTLING = 5
+
+
 class GroupReader:
     """The row of one container, brought up to date by `read`."""
 
@@ -230,12 +234,22 @@ class GroupReader:
         self._clock: tuple[CgroupSource, list[_File]] | None = None
         self._often: list[tuple[CgroupSource, list[_File]]] = []
         self._rare: list[tuple[CgroupSource, list[_File]]] = []
+        self._known: set[tuple[str, tuple[tuple[str, ...], ...]]] = set()
+        self._absent: list[tuple[str, CgroupSource]] = []
+        self._settling = _SETTLING
+        self.add(group)
+
+    @property
+    def settling(self) -> bool:
+        """Whether the runtime may still be at work on the group."""
+        return self._settling > 0
+
+    def add(self, group: Group) -> None:
+        """Reads from now on what this look at the group shows and an earlier one did not."""
         for folder, source in group.sources:
-            files = [
-                file for names in source.files if (file := self._file(folder, names, source)) is not None
-            ]
-            if len(files) == len(source.files):
-                self._keep(source, files)
+            if (folder, source.files) not in self._known:
+                self._known.add((folder, source.files))
+                self._absent.append((folder, source))
 
     def read(self, everything: bool) -> bool:
         """Reads the group; False when it is gone.
@@ -243,6 +257,10 @@ class GroupReader:
         Where no CPU time was used, the rest is taken for unchanged until everything is due: what can change
         without it (memory that is reclaimed, pages written back) may wait for that.
         """
+        everything = everything or self.settling
+        if everything:
+            self._settling -= 1
+            self._absent = [pair for pair in self._absent if not self._open(*pair)]
         try:
             self.active = self._clock is None or self._refresh(*self._clock)
             if self.active or everything:
@@ -273,11 +291,19 @@ class GroupReader:
             for file in files:
                 file.close(self._descriptors)
 
-    def _keep(self, source: CgroupSource, files: list[_File]) -> None:
+    def _open(self, folder: str, source: CgroupSource) -> bool:
+        """Opens the files of one source; False when one of them is not there, or not yet."""
+        found = (self._file(folder, names, source) for names in source.files)
+        files = [file for file in found if file is not None]
+        if len(files) < len(source.files):
+            for file in files:
+                file.close(self._descriptors)
+            return False
         if source.tells_activity:
             self._clock = (source, files)
         else:
             (self._rare if source.rare else self._often).append((source, files))
+        return True
 
     def _refresh(self, source: CgroupSource, files: list[_File]) -> bool:
         changed = False

@@ -48,6 +48,7 @@ class LiveContainers:
             self._drop(container_id)
         for live in list(self.by_id.values()):
             live.pid = self._pid(live.pid, seen[live.container_id], tick)
+            self._complete(live)
             if not live.reader.read(everything):
                 self._drop(live.container_id)
         new = [container_id for container_id in seen if container_id not in self.by_id]
@@ -78,6 +79,13 @@ class LiveContainers:
         path = group.path
         engine = membership(f"0::{path}\n".encode()).engine
         self.by_id[container_id] = Live(container_id, reader, oldest[0] if oldest else None, engine, path)
+
+    def _complete(self, live: Live) -> None:
+        """Looks for the groups of a new container once more: with v1 it joins one hierarchy after the other."""
+        if live.reader.settling and live.pid is not None:
+            group = self.hierarchies.of_process(live.pid, live.container_id)
+            if group is not None:
+                live.reader.add(group)
 
     def _drop(self, container_id: str) -> None:
         live = self.by_id.pop(container_id)
