@@ -90,18 +90,21 @@ def shell_loop(folder: Path, children: int = 300) -> Work:
 
 
 def job_control(folder: Path) -> Work:
-    """An interactive shell on a terminal, which puts what it starts into a group of its own."""
+    """An interactive shell on a terminal, which puts what it starts into a group of its own and outlives it."""
     script = folder / "busy.py"
     script.write_text(f"{_BUSY}\nopen(sys.argv[1] + '.pgid', 'w').write(str(os.getpgid(0)))\n")
     with script.open("a") as file:
         file.write(f"burn({AMOUNT})\nreport(sys.argv[1])\nos._exit(0)\n")
     shell = f"""
-import os, pty
+import os, pty, time
 pid, terminal = pty.fork()
 if pid == 0:
     os.execve("/bin/bash", ["bash", "--norc", "--noprofile", "-i"], dict(os.environ, HISTFILE="/dev/null"))
 open({str(folder / "shell")!r}, "w").write(str(pid))
-os.write(terminal, b"{sys.executable} {script} {folder / "used"}\\nexit\\n")
+os.write(terminal, b"{sys.executable} {script} {folder / "used"}\\n")
+while not os.path.exists({str(folder / "used")!r}): time.sleep(0.05)
+time.sleep(2.2)
+os.write(terminal, b"exit\\n")
 os.waitpid(pid, 0)
 """
     return Work(folder, [sys.executable, "-c", shell])
