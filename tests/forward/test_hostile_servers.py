@@ -45,8 +45,8 @@ def test_all_of_it_takes_no_longer_than_it_may(archive: Path, tmp_path: Path) ->
     with serving(hostile_http.continues) as port:
         place = place_of(tmp_path, archive, port, timeout="10min")
         begin = time.monotonic()
-        done = place.once(timeout="1s")
-        assert time.monotonic() - begin < 5 * 4
+        done = place.once(timeout="3s")
+        assert time.monotonic() - begin < 60
     assert done.returncode == 1
     assert "no whole answer in time" in done.stderr
 
@@ -73,7 +73,7 @@ def test_what_a_server_echoes_is_nowhere(status: bytes, auth: str, archive: Path
         place = place_of(tmp_path, archive, port, auth=auth, to=to)
         key = "token_file" if auth == "bearer" else "password_file"
         place.configure({**place.forward, key: place.secret("secret", TOKEN)})
-        done = place.once("--json", timeout="1s")
+        done = place.once("--json", timeout="3s")
         shown = place.ask(), place.ask("--json")
     said = everything_said(place, done.stdout, done.stderr, *(one.stdout + one.stderr for one in shown))
     for secret in (

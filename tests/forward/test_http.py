@@ -65,6 +65,18 @@ def test_json_with_a_bearer_token(endpoint: Endpoint, archive: Path, tmp_path: P
     assert (headers["Authorization"], headers["Content-Type"]) == ("Bearer t0ken", "application/json")
 
 
+def test_time_that_runs_out_before_the_first_record_is_no_success(
+    endpoint: Endpoint, archive: Path, tmp_path: Path
+) -> None:
+    place = place_of(tmp_path, archive, endpoint)
+    done = place.once(timeout="0.001ms")
+    assert done.returncode == 1
+    assert f"{SAMPLES} records are not acknowledged" in done.stderr
+    assert endpoint.records == []
+    assert place.once().returncode == 0
+    assert sent_samples(endpoint) == seqs_of(archive)
+
+
 def test_the_form_of_sonars_proxy(endpoint: Endpoint, archive: Path, tmp_path: Path) -> None:
     place = place_of(tmp_path, archive, endpoint, to="kafka_proxy", auth="plain")
     place.configure({**place.forward, "password_file": place.secret("password", "hush")})

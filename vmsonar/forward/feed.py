@@ -63,6 +63,7 @@ class Feed:
         """`since` starts earlier than the cursor; `resume` is how much of that is done already."""
         self.identity = identity
         self.journal = LedgerView(root)
+        self.journal.refresh()
         self._root = root
         self._tails: dict[str, Tail] = {}
         for kind in RECORD_KINDS:

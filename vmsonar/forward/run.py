@@ -239,7 +239,8 @@ class Forwarder:
     def _status(self, session: "_Session", cursor: Cursor) -> ForwardStatus:
         lag = len(session.pump.window)
         if not session.pump.is_dry:
-            lag = max(lag, session.feed.last_seen - cursor.sample.seq)
+            # Where time ran out before the first look, nothing is known to be sent.
+            lag = max(lag, 1, session.feed.last_seen - cursor.sample.seq)
         return ForwardStatus(
             time=datetime.now(UTC),
             pid=os.getpid(),
