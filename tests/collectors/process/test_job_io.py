@@ -1,6 +1,7 @@
 """Bytes moved by jobs against what the kernel tells the workers themselves (/proc/self/io)."""
 
 import os
+import traceback
 from pathlib import Path
 
 import msgspec
@@ -80,6 +81,8 @@ def as_nobody(path: Path) -> int:
             recorder.sample()
             path.write_bytes(msgspec.json.encode(recorder.sample(fresh=True)))
             status = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(status)
     assert os.waitpid(pid, 0)[1] == 0
