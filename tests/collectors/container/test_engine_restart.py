@@ -49,5 +49,5 @@ def test_numbers_go_on_and_names_come_back(tmp_path, engine):
     assert recording.events_of(old) == ["container_create", "container_start"]
     assert recording.infos[old].name == "old"
     assert recording.gaps == ["engine_refused"]
-    assert recording.slowest < 0.25
+    recording.assert_never_waited()
     recording.close()
