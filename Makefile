@@ -11,7 +11,7 @@ STAMP  := $(VENV)/.installed
 RUNNABLE := $(VENV)/.runnable
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-rest test-all check format bench chaos wheel wheelhouse single docs clean
+.PHONY: help venv run test test-slow test-real test-all check format bench chaos wheel wheelhouse single docs clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,12 +39,16 @@ run: $(RUNNABLE) ## Record this machine for 30 s, then bundle, verify and inspec
 test: venv ## Run the quick tests in two processes; a missing part is skipped with a reason
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not (real or slow or chaos)'
 
-test-rest: venv ## Run the slow tests and those with real engines, brokers and guests, in one process
-	$(BIN)/python -m pytest -m '(real or slow) and not chaos'
+test-slow: venv ## Run the slow tests in two processes
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'slow and not (real or chaos)'
 
-test-all: ## Run both: each test once, but for make chaos
+test-real: venv ## Run the tests with real engines, brokers and guests in one process
+	$(BIN)/python -m pytest -m 'real and not chaos'
+
+test-all: ## Run all three: each test once, but for make chaos
 	$(MAKE) test
-	$(MAKE) test-rest
+	$(MAKE) test-slow
+	$(MAKE) test-real
 
 check: venv ## Format, lint, types and import arrows
 	$(BIN)/ruff format --check --quiet .
