@@ -67,9 +67,10 @@ def test_a_job_has_the_bytes_that_its_members_moved(tmp_path: Path, descriptors:
     assert rows[-1].read_bytes == pytest.approx(truth["read_bytes"], rel=0.01, abs=1 << 16)
 
 
-def as_nobody(path: Path) -> int:
+def as_nobody(path: Path) -> None:
     """In a child of its own: drops to a user who may read nobody's I/O, samples, writes the sample down."""
     Recorder().sample(fresh=True)  # what is imported late must be there before the rights go
+    written = path.open("wb", buffering=0)
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -79,14 +80,14 @@ def as_nobody(path: Path) -> int:
             os.setresuid(65534, 65534, 65534)
             recorder = Recorder()
             recorder.sample()
-            path.write_bytes(msgspec.json.encode(recorder.sample(fresh=True)))
+            written.write(msgspec.json.encode(recorder.sample(fresh=True)))
             status = 0
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(status)
+    written.close()
     assert os.waitpid(pid, 0)[1] == 0
-    return pid
 
 
 @requires("root")
@@ -94,10 +95,6 @@ def test_bytes_that_we_may_not_read_are_null_and_never_anothers(tmp_path: Path) 
     from vmsonar_archive.records import Sample
 
     written = tmp_path / "sample"
-    written.touch()
-    written.chmod(0o666)
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(0o755)
     as_nobody(written)
     sample = msgspec.json.decode(written.read_bytes(), type=Sample)
     users = {info.pid: info.user_id for info in sample.process_info}

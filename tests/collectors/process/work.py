@@ -111,7 +111,7 @@ os.waitpid(pid, 0)
 
 
 def double_fork(folder: Path) -> Work:
-    """A worker whose parent ends at once: it is reaped by whoever adopts orphans."""
+    """A worker whose parent ends at once: it is reaped by whoever adopts orphans. The leader lives for a sample."""
     code = f"""{_BUSY}
 if os.fork() == 0:
     if os.fork() == 0:
@@ -119,6 +119,7 @@ if os.fork() == 0:
         os._exit(0)
     os._exit(0)
 os.wait()
+time.sleep(1.2)
 """
     return Work(folder, [sys.executable, "-c", code], adopts=True)
 
