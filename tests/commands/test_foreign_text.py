@@ -22,6 +22,8 @@ from tests.real.pseudo import Pseudo
 from vmsonar.cli import run
 from vmsonar.daemon.log import Log
 
+pytestmark = pytest.mark.slow
+
 #: A title, a cleared screen, an 8-bit CSI, a reversed order, a second line.
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp\n\x1b[41mfake: all is well"
 #: Ours: colours by rich, a hidden and a shown cursor, a bar's line wiped away and written again.

@@ -12,6 +12,8 @@ import pytest
 from tests.making.scenes import healthy
 from tests.real.pseudo import Pseudo
 
+pytestmark = pytest.mark.slow
+
 #: What is promised is one; the rest is for a busy machine.
 SECONDS = 5.0
 LONG = "SELECT count(*) FROM range(100000000) AS a, range(3000) AS b WHERE (a.range * 7 + b.range) % 13 = 5"

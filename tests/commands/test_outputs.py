@@ -16,6 +16,8 @@ from vmsonar import cli
 from vmsonar.config.schema import Collectors, Config
 from vmsonar.daemon.once import append_one
 
+pytestmark = pytest.mark.slow
+
 FEW = Config(collectors=Collectors(process="none", gpu="none", container="none", energy="none"))
 QUERY = "SELECT seq, kind FROM (SELECT seq, 'a' AS kind FROM samples)"
 

@@ -15,6 +15,8 @@ from tests.real.hostile_http import Behaviour, echoing, serving
 from vmsonar.forward.http import Endpoint, HttpSender, JsonForm
 from vmsonar.forward.messages import ForwardMessage
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 0.4
 TOKEN = "canary-t0ken-0123456789"
 

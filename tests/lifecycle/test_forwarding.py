@@ -26,6 +26,8 @@ from vmsonar.lifecycle.notice import Metadata, Watcher, tear_down_with
 from vmsonar.lifecycle.step import Saved
 from vmsonar.lifecycle.teardown import Forwarding
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:

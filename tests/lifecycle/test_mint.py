@@ -16,6 +16,8 @@ from tests.lifecycle.minter import TOKEN, Minter, minting
 from tests.lifecycle.vm import Vm, bundles
 from vmsonar.lifecycle.target import parse_target
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def certificate(authority):

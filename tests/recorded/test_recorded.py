@@ -20,7 +20,7 @@ from tests.recorded.told import answers, lines_of
 
 HERE = Path(__file__).parent
 VERSIONS = sorted(path.name for path in HERE.iterdir() if path.name.startswith("v"))
-pytestmark = [requires("zstd"), pytest.mark.parametrize("version", VERSIONS)]
+pytestmark = [pytest.mark.slow, requires("zstd"), pytest.mark.parametrize("version", VERSIONS)]
 
 Copied = Callable[[str], Path]
 

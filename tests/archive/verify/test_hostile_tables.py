@@ -14,6 +14,8 @@ from vmsonar_archive.parquet.days import derive_day, journal_tables
 
 from tests.making.bundles import make_archive
 
+pytestmark = pytest.mark.slow
+
 DAY = "2026/11/16"
 MEMORY = 200 * 1024  # kB
 SECONDS = 20

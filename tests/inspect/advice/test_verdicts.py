@@ -26,6 +26,7 @@ def verdicts(machine: Machine, folder: Path, seconds: float = SECONDS, **setting
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_known_workload_gets_exactly_its_verdicts(scene: str, tmp_path: Path) -> None:
     machine, expected = SCENES[scene]

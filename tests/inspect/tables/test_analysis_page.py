@@ -19,7 +19,7 @@ from tests.parts import need
 from vmsonar.cli import run
 
 # Spark's own warnings are not ours.
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 PAGE = Path(__file__).parents[3] / "docs" / "analysis.md"
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
