@@ -13,7 +13,7 @@ from bench import Figure
 from tests.parts import DOCKER_SOCKET, docker_answers
 from tests.real.docker import DOCKER, DockerEngine, import_image
 from tests.real.meter import cpu_ns, family, pss
-from vmsonar.collectors.base import Tick, setup_for
+from vmsonar.collectors.base import Setup, Tick
 from vmsonar.collectors.container.collector import ContainerCollector
 from vmsonar.collectors.container.collector import make as make_containers
 from vmsonar.collectors.process.collector import make as make_processes
@@ -60,7 +60,7 @@ def _containers() -> Iterator[list[str]]:
 def _collector_cost() -> tuple[float, float]:
     """Microseconds of CPU per sample: the collector's, and the companion's in the same time."""
     clock = Clock()
-    setup = setup_for(Config())
+    setup = Setup(Config())
     processes = make_processes(setup)
     containers = make_containers(setup)
     assert isinstance(containers, ContainerCollector)

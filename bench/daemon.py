@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench import Figure
-from vmsonar.collectors.base import Collector, Tick, setup_for
+from vmsonar.collectors.base import Collector, Setup, Tick
 from vmsonar.collectors.registry import COLLECTORS, make
 from vmsonar.config.schema import Config
 
@@ -87,7 +87,7 @@ def _pss(pid: int) -> int:
 
 
 def _node_side(samples: int = 300) -> float:
-    setup = setup_for(Config())
+    setup = Setup(Config())
     collectors = [make(entry, setup) for entry in COLLECTORS if entry.name in NODE_SIDE]
     times = [_timed(lambda number=number: _collect(collectors, number)) for number in range(samples)]
     return sorted(times)[samples // 2]

@@ -9,32 +9,32 @@ import pytest
 from vmsonar_archive.records import KINDS, Capability
 
 from tests.fixtures.hosts import MACHINES
-from vmsonar.collectors.base import Collector, Rows, Tick, setup_for
+from vmsonar.collectors.base import Collector, Rows, Setup, Tick
 from vmsonar.collectors.registry import COLLECTORS, make, make_collectors
 from vmsonar.config.schema import Collectors, Config
 
-ENTRIES = pytest.mark.parametrize("entry", COLLECTORS, ids=lambda entry: entry.module)
+ENTRIES = pytest.mark.parametrize("entry", COLLECTORS, ids=lambda entry: f"{entry.module}:{entry.make}")
 
 
 def tick(fresh=True):
     return Tick(time=datetime(2026, 11, 16, tzinfo=UTC), boottime=1, boot="b", fresh=fresh)
 
 
-def test_modules_are_unique_and_each_has_its_switch():
-    modules = [entry.module for entry in COLLECTORS]
-    assert len(set(modules)) == len(modules)
+def test_each_is_listed_once_and_has_its_switch():
+    listed = [(entry.module, entry.make) for entry in COLLECTORS]
+    assert len(set(listed)) == len(listed)
     assert {entry.name for entry in COLLECTORS} <= set(Collectors.__struct_fields__)
 
 
 def test_no_kind_is_made_by_two_collectors():
-    made = {(one.name, kind) for one in make_collectors(setup_for(Config())) for kind in one.kinds}
+    made = {(one.name, kind) for one in make_collectors(Setup(Config())) for kind in one.kinds}
     owned = [kind for _, kind in made if kind not in ("event", "gap")]
     assert sorted(owned) == sorted(set(owned))
 
 
 @ENTRIES
 def test_a_collector_is_what_its_entry_says(entry):
-    collector = make(entry, setup_for(Config()))
+    collector = make(entry, Setup(Config()))
     assert isinstance(collector, Collector)
     assert collector.name == entry.name
     assert set(collector.kinds) <= set(KINDS)
@@ -47,7 +47,7 @@ def test_a_collector_is_what_its_entry_says(entry):
 @pytest.mark.parametrize("machine", MACHINES)
 def test_a_collector_works_on_every_fixture_machine(entry, machine, tmp_path):
     """It answers with valid rows of its own kinds, or says what is missing by an OSError; nothing else."""
-    collector = make(entry, setup_for(Config(), MACHINES[machine](tmp_path)))
+    collector = make(entry, Setup(Config(), MACHINES[machine](tmp_path)))
     for fresh in (True, False):
         try:
             rows = collector.collect(tick(fresh))
@@ -65,7 +65,7 @@ def test_a_collector_works_on_every_fixture_machine(entry, machine, tmp_path):
 @ENTRIES
 @pytest.mark.parametrize("machine", MACHINES)
 def test_capabilities_name_a_reason_for_what_is_missing(entry, machine, tmp_path):
-    collector = make(entry, setup_for(Config(), MACHINES[machine](tmp_path)))
+    collector = make(entry, Setup(Config(), MACHINES[machine](tmp_path)))
     found = collector.capabilities()
     assert found
     for capability in found:
@@ -75,8 +75,8 @@ def test_capabilities_name_a_reason_for_what_is_missing(entry, machine, tmp_path
     collector.close()
 
 
-def uses(text, module):
-    """Whether a test calls something that it imports from this module."""
+def uses(text, module, make="make"):
+    """Whether a test calls something that it imports from this module, or names the class that makes a collector."""
     package, _, leaf = module.rpartition(".")
     tree = ast.parse(text)
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
@@ -86,6 +86,10 @@ def uses(text, module):
         for name in node.names
         if node.module == module or (node.module, name.name) == (package, leaf)
     }
+    if make != "make":
+        return make in bound and any(
+            isinstance(node, ast.Name) and node.id == make for node in ast.walk(tree)
+        )
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
     owners = [call.value if isinstance(call, ast.Attribute) else call for call in calls]
     return any(isinstance(owner, ast.Name) and owner.id in bound for owner in owners)
@@ -94,7 +98,7 @@ def uses(text, module):
 @ENTRIES
 def test_a_collector_has_a_test(entry):
     others = [path for path in Path(__file__).parent.rglob("*.py") if path != Path(__file__)]
-    assert any(uses(path.read_text(), entry.module) for path in others)
+    assert any(uses(path.read_text(), entry.module, entry.make) for path in others)
 
 
 @pytest.mark.parametrize(
@@ -111,8 +115,20 @@ def test_a_mention_is_no_test(text, is_use):
     assert uses(text, "vmsonar.collectors.net") == is_use
 
 
+@pytest.mark.parametrize(
+    ("text", "is_use"),
+    [
+        ("from vmsonar.collectors.resources import NetCollector\nrows_of(NetCollector)", True),
+        ("from vmsonar.collectors.resources import NetCollector\n# NetCollector", False),
+        ("from vmsonar.collectors.resources import CpuCollector\nCpuCollector(1)", False),
+    ],
+)
+def test_a_test_of_a_sibling_is_no_test(text, is_use):
+    assert uses(text, "vmsonar.collectors.resources", "NetCollector") == is_use
+
+
 def test_what_is_switched_off_is_not_made(tmp_path):
     config = Config(collectors=Collectors(cpu="none"))
-    names = [collector.name for collector in make_collectors(setup_for(config))]
+    names = [collector.name for collector in make_collectors(Setup(config))]
     assert "cpu" not in names
     assert "node" in names

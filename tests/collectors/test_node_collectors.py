@@ -1,24 +1,37 @@
 import os
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 import pytest
 from vmsonar_archive.records import KINDS
 
 from tests.fixtures.hosts import aarch64_vm, small_vm, two_socket_node
-from vmsonar.collectors import cpu, disk, net, node, pressure
-from vmsonar.collectors.base import RowCache, Tick, setup_for
+from vmsonar.collectors import node
+from vmsonar.collectors.base import Setup, Tick
+from vmsonar.collectors.node import NodeCollector
+from vmsonar.collectors.resources import (
+    CpuCollector,
+    DiskCollector,
+    NetCollector,
+    PressureCollector,
+    RowCache,
+)
 from vmsonar.config.schema import Config
 from vmsonar.host.files import KeptFile
+from vmsonar.host.roots import Host
+
+#: Nobody says which devices are whole, so all are.
+NO_SYSFS = Host(sys=Path("/nowhere"))
 
 
 def tick(boottime=1):
     return Tick(time=datetime(2026, 11, 16, tzinfo=UTC), boottime=boottime, boot="b", fresh=True)
 
 
-def rows_of(module, host, at=None):
-    collector = module.make(setup_for(Config(), host))
+def rows_of(make, host, at=None):
+    collector = make(Setup(Config(), host))
     encoded = collector.collect(at or tick()).by_kind
     collector.close()
     return {
@@ -27,7 +40,7 @@ def rows_of(module, host, at=None):
 
 
 def test_node_of_a_small_vm(tmp_path):
-    (row,) = rows_of(node, small_vm(tmp_path))["node"]
+    (row,) = rows_of(NodeCollector, small_vm(tmp_path))["node"]
     assert (row.user_ticks, row.idle_ticks, row.steal_ticks, row.cpus_online) == (200, 18000, 14, 2)
     assert (row.load1, row.load15, row.tasks_runnable, row.tasks_existing) == (0.5, 2.0, 3, 456)
     assert (row.forks, row.context_switches, row.interrupts, row.tasks_blocked) == (4242, 987654, 123456, 1)
@@ -45,7 +58,7 @@ def test_a_stat_that_a_sandbox_makes_up_may_lack_lines():
 
 
 def test_every_field_of_the_node_is_filled(tmp_path):
-    (row,) = rows_of(node, small_vm(tmp_path))["node"]
+    (row,) = rows_of(NodeCollector, small_vm(tmp_path))["node"]
     assert [name for name in row.__struct_fields__ if getattr(row, name) is None] == []
 
 
@@ -53,38 +66,42 @@ def test_what_a_container_hides_of_proc_is_null_not_zero(tmp_path):
     host = small_vm(tmp_path)
     (host.proc / "vmstat").unlink()
     (host.proc / "loadavg").unlink()
-    (row,) = rows_of(node, host)["node"]
+    (row,) = rows_of(NodeCollector, host)["node"]
     assert (row.page_faults, row.load1) == (None, None)
     assert row.user_ticks == 200
 
 
 def test_cpus_of_a_large_node(tmp_path):
-    rows = rows_of(cpu, two_socket_node(tmp_path))["cpu"]
+    rows = rows_of(CpuCollector, two_socket_node(tmp_path))["cpu"]
     assert [row.cpu_index for row in rows] == list(range(256))
     assert (rows[255].user_ticks, rows[255].guest_nice_ticks) == (355, 0)
 
 
 def test_columns_that_an_old_kernel_lacks_are_null():
-    row = cpu.parse_cpu(b"cpu3 1 2 3 4 5 6 7")
+    row = CpuCollector(Setup(Config())).parse(b"cpu3 1 2 3 4 5 6 7")
     assert (row.cpu_index, row.softirq_ticks, row.steal_ticks) == (3, 7, None)
-    assert disk.parse_disk(b" 8 0 sda 1 2 3 4 5 6 7 8 9 10 11").discards is None
+    assert (
+        DiskCollector(Setup(Config(), NO_SYSFS)).parse(b" 8 0 sda 1 2 3 4 5 6 7 8 9 10 11").discards is None
+    )
 
 
 def test_every_counter_of_a_disk_is_in_its_place():
-    row = disk.parse_disk(b" 8 0 sda " + b" ".join(b"%d" % number for number in range(1, 18)))
+    row = DiskCollector(Setup(Config(), NO_SYSFS)).parse(
+        b" 8 0 sda " + b" ".join(b"%d" % number for number in range(1, 18))
+    )
     assert (row.reads, row.read_time, row.writes, row.write_time) == (1, 4, 5, 8)
     assert (row.in_flight, row.busy_time, row.queue_time) == (9, 10, 11)
     assert (row.discards, row.discard_time, row.flushes, row.flush_time) == (12, 15, 16, 17)
 
 
 def test_disks_are_whole_devices_that_were_ever_used(tmp_path):
-    (row,) = rows_of(disk, small_vm(tmp_path))["disk"]
+    (row,) = rows_of(DiskCollector, small_vm(tmp_path))["disk"]
     assert (row.device, row.device_major, row.device_minor) == ("vda", 254, 0)
     assert (row.reads, row.write_sectors, row.in_flight, row.flush_time) == (100, 6000, 0, 15)
 
 
 def test_interfaces(tmp_path):
-    lo, eth0 = rows_of(net, small_vm(tmp_path))["net"]
+    lo, eth0 = rows_of(NetCollector, small_vm(tmp_path))["net"]
     assert (lo.interface, eth0.interface) == ("lo", "eth0")
     assert (eth0.received_bytes, eth0.received_drops, eth0.sent_bytes, eth0.sent_drops) == (
         9000000,
@@ -95,12 +112,12 @@ def test_interfaces(tmp_path):
 
 
 def test_an_interface_glued_to_its_number():
-    row = net.parse_interface(b"veth1a2b:c:12 1 0 0 0 0 0 0 34 2 0 0 0 0 0 0")
+    row = NetCollector(Setup(Config())).parse(b"veth1a2b:c:12 1 0 0 0 0 0 0 34 2 0 0 0 0 0 0")
     assert (row.interface, row.received_bytes, row.sent_bytes) == ("veth1a2b:c", 12, 34)
 
 
 def test_pressure(tmp_path):
-    rows = {row.resource: row for row in rows_of(pressure, small_vm(tmp_path))["pressure"]}
+    rows = {row.resource: row for row in rows_of(PressureCollector, small_vm(tmp_path))["pressure"]}
     assert set(rows) == {"cpu", "memory", "io"}
     assert (rows["cpu"].some_time, rows["cpu"].full_time) == (1000, None)
     assert (rows["io"].some_time, rows["io"].full_time) == (30, 20)
@@ -109,14 +126,14 @@ def test_pressure(tmp_path):
 def test_a_kernel_without_pressure_says_so(tmp_path):
     host = aarch64_vm(tmp_path)
     with pytest.raises(OSError, match="psi=1"):
-        rows_of(pressure, host)
-    assert not pressure.make(setup_for(Config(), host)).capabilities()[0].available
+        rows_of(PressureCollector, host)
+    assert not PressureCollector(Setup(Config(), host)).capabilities()[0].available
 
 
 def test_node_and_cpu_share_one_read_of_stat(tmp_path):
     host = small_vm(tmp_path)
-    setup = setup_for(Config(), host)
-    first, second = node.make(setup), cpu.make(setup)
+    setup = Setup(Config(), host)
+    first, second = NodeCollector(setup), CpuCollector(setup)
     first.collect(tick(5))
     (host.proc / "stat").write_text("cpu  1 1\nintr 0\n")
     assert len(second.collect(tick(5)).by_kind["cpu"]) == 2
@@ -124,7 +141,7 @@ def test_node_and_cpu_share_one_read_of_stat(tmp_path):
 
 
 def test_the_real_kernel_agrees_with_itself():
-    (row,) = rows_of(node, Config().host)["node"]
+    (row,) = rows_of(NodeCollector, Config().host)["node"]
     assert row.cpus_online == os.cpu_count()
     assert row.memory_total == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert abs(row.load1 - os.getloadavg()[0]) < 5
@@ -135,14 +152,14 @@ def test_cpu_time_of_the_real_kernel_moves_with_work():
         return sum(row.user_ticks + row.system_ticks for row in rows["cpu"])
 
     host = Config().host
-    before, started = used(rows_of(cpu, host)), time.process_time()
+    before, started = used(rows_of(CpuCollector, host)), time.process_time()
     while time.process_time() - started < 0.3:
         pass
-    assert used(rows_of(cpu, host)) - before >= 15
+    assert used(rows_of(CpuCollector, host)) - before >= 15
 
 
 def test_disk_rows_of_the_real_kernel_name_devices_of_sysfs():
-    for row in rows_of(disk, Config().host).get("disk", []):
+    for row in rows_of(DiskCollector, Config().host).get("disk", []):
         assert os.path.exists(f"/sys/block/{row.device}")
 
 
@@ -179,7 +196,7 @@ def test_the_row_cache_encodes_a_line_once_and_forgets_what_is_gone():
 
 def test_a_process_that_the_kernel_killed_for_memory_is_an_event(tmp_path):
     host = small_vm(tmp_path)
-    collector = node.make(setup_for(Config(), host))
+    collector = NodeCollector(Setup(Config(), host))
     assert "event" not in collector.collect(tick()).by_kind, "those before our time are not news"
     vmstat = host.proc / "vmstat"
     vmstat.write_text(vmstat.read_text().replace("oom_kill 2", "oom_kill 3"))

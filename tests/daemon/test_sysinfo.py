@@ -7,7 +7,7 @@ from vmsonar_archive.format.lines import checked, decode_sysinfo, record_line
 from vmsonar_archive.system.text import where_it_leads
 
 from tests.fixtures.hosts import aarch64_vm, small_vm, two_socket_node
-from vmsonar.collectors.base import setup_for
+from vmsonar.collectors.base import Setup
 from vmsonar.collectors.registry import make_collectors
 from vmsonar.config.schema import Config, Forward, Save
 from vmsonar.daemon.sysinfo import gather, os_name
@@ -87,7 +87,7 @@ def test_names_of_systems():
 
 def test_the_record_of_this_machine_survives_writing_and_reading():
     config = Config()
-    info = gather(config.host, config, make_collectors(setup_for(config)), Clock())
+    info = gather(config.host, config, make_collectors(Setup(config)), Clock())
     assert info.cpus == os.cpu_count()
     assert {one.collector for one in info.capabilities} >= {"node", "cpu", "disk", "net", "pressure"}
     again = decode_sysinfo(checked(record_line(info).rstrip(b"\n")))

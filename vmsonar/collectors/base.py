@@ -1,7 +1,7 @@
 """What a collector is and is given; files read once per tick, rows encoded once, troubles said once."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -49,16 +49,11 @@ class Tick:
 class SharedFile:
     """A file that several collectors need at the same tick: read once for all of them."""
 
-    __slots__ = ("_content", "_file", "_tick")
-
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._file = KeptFile(path)
         self._tick = -1
         self._content = b""
-
-    @property
-    def path(self) -> Path:
-        return self._file.path
 
     def read(self, tick: Tick) -> bytes:
         """The content at this tick."""
@@ -69,22 +64,6 @@ class SharedFile:
 
     def close(self) -> None:
         self._file.close()
-
-
-class RowCache:
-    """Encoded rows by the line they were made from: an unchanged line is not parsed or encoded again."""
-
-    __slots__ = ("_encode", "_last")
-
-    def __init__(self, encode: Callable[[bytes], bytes]) -> None:
-        self._encode = encode
-        self._last: dict[bytes, bytes] = {}
-
-    def rows(self, lines: Iterable[bytes]) -> list[bytes]:
-        """The rows of this tick's lines, which replace those of the last tick."""
-        last, encode = self._last, self._encode
-        self._last = {line: last[line] if line in last else encode(line) for line in lines}
-        return list(self._last.values())
 
 
 class Rows:
@@ -156,40 +135,27 @@ class Collector(ABC):
         """Gives back what it holds."""
 
 
-@dataclass(slots=True)
 class Setup:
-    """The machine, the configuration and the archive that a collector works for."""
+    """The machine, the configuration and the archive that a collector works for; defaults for what is not given."""
 
-    host: Host
-    config: Config
-    clock: Clock
-    ids: SeriesIds
-    machine_id: str
-    #: The archive that is being written, or None when the sample goes to standard output.
-    archive: Path | None
-    #: /proc/stat, read once per tick for all collectors.
-    proc_stat: SharedFile
-
-
-def setup_for(
-    config: Config,
-    host: Host | None = None,
-    clock: Clock | None = None,
-    ids: SeriesIds | None = None,
-    machine_id: str = "",
-    archive: Path | None = None,
-) -> Setup:
-    """A setup with defaults for what is not given."""
-    host = host or config.host
-    return Setup(
-        host=host,
-        config=config,
-        clock=clock or Clock(),
-        ids=ids or SeriesIds(UUID(int=0)),
-        machine_id=machine_id,
-        archive=archive,
-        proc_stat=SharedFile(host.proc / "stat"),
-    )
+    def __init__(
+        self,
+        config: Config,
+        host: Host | None = None,
+        clock: Clock | None = None,
+        ids: SeriesIds | None = None,
+        machine_id: str = "",
+        archive: Path | None = None,
+    ) -> None:
+        self.config = config
+        self.host = host or config.host
+        self.clock = clock or Clock()
+        self.ids = ids or SeriesIds(UUID(int=0))
+        self.machine_id = machine_id
+        #: The archive that is being written, or None when the sample goes to standard output.
+        self.archive = archive
+        #: /proc/stat, read once per tick for all collectors.
+        self.proc_stat = SharedFile(self.host.proc / "stat")
 
 
 Trouble = tuple[str, str | None]
@@ -209,19 +175,20 @@ class Troubles:
     def tell(self, troubles: Iterable[Trouble], tick: Tick, rows: Rows) -> None:
         """Adds the gap rows that are due; a trouble that is not among these is over."""
         before, self._since = self._since, {}
-        for trouble in troubles:
-            key = (trouble[0], None) if self._by_reason else trouble
+        for reason, detail in troubles:
+            key = (reason, None if self._by_reason else detail)
             if key in self._since:
                 continue
-            self._since[key] = before.get(key, tick.time)
-            if key not in before:
-                rows.add("gap", self._row(trouble, None))
-            elif tick.fresh:
-                rows.add("gap", self._row(trouble, before[key]))
+            since = before.get(key)
+            self._since[key] = since or tick.time
+            if since is None or tick.fresh:
+                row = GapRow(collector=self._collector, reason=reason, detail=detail, since=since)
+                rows.add("gap", row)
 
-    def _row(self, trouble: Trouble, since: datetime | None) -> GapRow:
-        reason, detail = trouble
-        return GapRow(collector=self._collector, reason=reason, detail=detail, since=since)
+
+def capability(collector: str, item: str, reason: str | None = None, remedy: str | None = None) -> Capability:
+    """What a collector can see here; with a reason, what it cannot."""
+    return Capability(collector=collector, item=item, available=reason is None, reason=reason, remedy=remedy)
 
 
 def readable(
@@ -232,11 +199,7 @@ def readable(
         with path.open("rb") as file:
             file.read(1)
     except PermissionError:
-        return Capability(
-            collector=collector, item=item, available=False, reason=f"{path}: no permission", remedy=denied
-        )
+        return capability(collector, item, f"{path}: no permission", denied)
     except OSError as error:
-        return Capability(
-            collector=collector, item=item, available=False, reason=f"{path}: {error.strerror}", remedy=remedy
-        )
-    return Capability(collector=collector, item=item, available=True)
+        return capability(collector, item, f"{path}: {error.strerror}", remedy)
+    return capability(collector, item)

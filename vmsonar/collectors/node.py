@@ -3,23 +3,11 @@
 import os
 
 from vmsonar_archive.records import Capability, EventRow, NodeRow
+from vmsonar_archive.records.node import CpuTimes
 
 from vmsonar.collectors.base import Collector, Rows, Setup, Tick, readable
 from vmsonar.host.files import KeptFile
 
-#: The columns of a cpu line; older kernels have fewer.
-CPU_COLUMNS = (
-    "user_ticks",
-    "nice_ticks",
-    "system_ticks",
-    "idle_ticks",
-    "iowait_ticks",
-    "irq_ticks",
-    "softirq_ticks",
-    "steal_ticks",
-    "guest_ticks",
-    "guest_nice_ticks",
-)
 _STAT = {b"ctxt": "context_switches", b"processes": "forks", b"procs_blocked": "tasks_blocked"}
 _MEMORY = {
     b"\nMemTotal:": "memory_total",
@@ -46,28 +34,24 @@ _FAULTS = {
 }
 
 
-def number_after(content: bytes, key: bytes) -> int | None:
-    """The number that follows a key at the beginning of a line."""
-    start = content.find(key)
-    if start < 0:
-        return None
-    start += len(key)
-    # A counter has at most 20 digits; meminfo pads with blanks in front.
-    return int(content[start : start + 32].split(None, 1)[0])
-
-
 def numbers(content: bytes, wanted: dict[bytes, str], factor: int = 1) -> dict[str, int]:
-    """The wanted numbers that are there, by the names of their fields."""
+    """The wanted numbers that are there, each behind its key at the beginning of a line, by names of fields."""
     content = b"\n" + content
-    found = {name: number_after(content, key) for key, name in wanted.items()}
-    return {name: number * factor for name, number in found.items() if number is not None}
+    found = {}
+    for key, name in wanted.items():
+        start = content.find(key) + len(key)
+        if start >= len(key):
+            # A counter has at most 20 digits; meminfo pads with blanks in front.
+            found[name] = int(content[start : start + 32].split(None, 1)[0]) * factor
+    return found
 
 
 def parse_stat(content: bytes) -> dict[str, int]:
     """Totals of /proc/stat, with one look at each part: the line intr alone may have thousands of columns."""
     first = content.find(b"\n")
     intr = content.find(b"\nintr ", first)
-    fields = dict(zip(CPU_COLUMNS, map(int, content[5:first].split()), strict=False))
+    # Older kernels have fewer columns.
+    fields = dict(zip(CpuTimes.__struct_fields__, map(int, content[5:first].split()), strict=False))
     fields["cpus_online"] = content.count(b"\ncpu", 0, intr if intr > 0 else len(content))
     if intr > 0:
         fields["interrupts"] = int(content[intr + 6 : intr + 32].split(None, 1)[0])
@@ -151,5 +135,4 @@ class NodeCollector(Collector):
             file.close()
 
 
-def make(setup: Setup) -> Collector:
-    return NodeCollector(setup)
+make = NodeCollector

@@ -9,10 +9,11 @@ from vmsonar.config.schema import Config
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A collector: its name, which is also its key below `collectors`, and the module with its `make`."""
+    """A collector: its name, which is also its key below `collectors`, its module, and what makes it there."""
 
     name: str
     module: str
+    make: str = "make"
     #: For GPUs: it is wanted only where the configuration names one of these.
     vendors: tuple[str, ...] = ()
 
@@ -23,18 +24,18 @@ class Entry:
         return not self.vendors or any(vendor in config.gpu.vendors for vendor in self.vendors)
 
 
-#: To add one: its file with a function `make(setup: Setup) -> Collector`, its line here, its test.
+#: To add one: its file with a class or function that takes a Setup and gives a Collector, its line here, its test.
 #: `process` comes first: it fills in the tick what the others need to know about processes.
 COLLECTORS: tuple[Entry, ...] = (
     Entry("process", "vmsonar.collectors.process.collector"),
     Entry("node", "vmsonar.collectors.node"),
-    Entry("cpu", "vmsonar.collectors.cpu"),
-    Entry("disk", "vmsonar.collectors.disk"),
-    Entry("net", "vmsonar.collectors.net"),
-    Entry("pressure", "vmsonar.collectors.pressure"),
+    Entry("cpu", "vmsonar.collectors.resources", "CpuCollector"),
+    Entry("disk", "vmsonar.collectors.resources", "DiskCollector"),
+    Entry("net", "vmsonar.collectors.resources", "NetCollector"),
+    Entry("pressure", "vmsonar.collectors.resources", "PressureCollector"),
     Entry("container", "vmsonar.collectors.container.collector"),
-    Entry("gpu", "vmsonar.collectors.gpu.nvidia.collector", ("nvidia",)),
-    Entry("gpu", "vmsonar.collectors.gpu.drm.collector", ("amd", "intel")),
+    Entry("gpu", "vmsonar.collectors.gpu.nvidia.collector", vendors=("nvidia",)),
+    Entry("gpu", "vmsonar.collectors.gpu.drm.collector", vendors=("amd", "intel")),
     Entry("energy", "vmsonar.collectors.energy"),
 )
 
@@ -46,5 +47,5 @@ def make_collectors(setup: Setup, entries: tuple[Entry, ...] = COLLECTORS) -> li
 
 def make(entry: Entry, setup: Setup) -> Collector:
     """One collector of the list."""
-    collector: Collector = import_module(entry.module).make(setup)
+    collector: Collector = getattr(import_module(entry.module), entry.make)(setup)
     return collector

@@ -9,7 +9,7 @@ from vmsonar_archive.format.lines import sample_line
 from vmsonar_archive.read.reader import open_archive
 from vmsonar_archive.records import Stamp, SysInfo
 
-from vmsonar.collectors.base import Tick, setup_for
+from vmsonar.collectors.base import Setup, Tick
 from vmsonar.collectors.registry import make_collectors
 from vmsonar.config.schema import Config
 from vmsonar.daemon.log import Log
@@ -50,7 +50,7 @@ def settle(sampler: Sampler) -> None:
 def one_line(config: Config) -> bytes:
     """One sample as a line of JSON."""
     clock, boot = Clock(), boot_id(config.host)
-    setup = setup_for(config, clock=clock, machine_id=node_identity(config.host).machine_id)
+    setup = Setup(config, clock=clock, machine_id=node_identity(config.host).machine_id)
     sampler = Sampler(make_collectors(setup), config.interval, clock, Log("error"))
     settle(sampler)
     tick = _first_tick(clock, boot)
@@ -63,7 +63,7 @@ def one_line(config: Config) -> bytes:
 def describe_machine(config: Config) -> SysInfo:
     """The sysinfo record; collectors that may block look once before, within their time limits."""
     clock = Clock()
-    collectors = make_collectors(setup_for(config, machine_id=node_identity(config.host).machine_id))
+    collectors = make_collectors(Setup(config, machine_id=node_identity(config.host).machine_id))
     sampler = Sampler(
         [one for one in collectors if one.time_limit is not None], config.interval, clock, Log("error")
     )

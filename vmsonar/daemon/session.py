@@ -12,7 +12,7 @@ from vmsonar_archive.write.budget import Budget
 from vmsonar_archive.write.losses import reason_of
 from vmsonar_archive.write.writer import ArchiveWriter
 
-from vmsonar.collectors.base import setup_for
+from vmsonar.collectors.base import Setup
 from vmsonar.collectors.registry import COLLECTORS, Entry, make_collectors
 from vmsonar.config.schema import Config
 from vmsonar.daemon.log import Log
@@ -97,7 +97,7 @@ class Session:
     @classmethod
     def on(cls, writer: ArchiveWriter, config: Config, node: NodeIdentity, around: Surroundings) -> "Session":
         """Makes the collectors for an archive that is open."""
-        setup = setup_for(
+        setup = Setup(
             config, clock=around.clock, ids=writer.ids, machine_id=node.machine_id, archive=writer.root
         )
         collectors = make_collectors(setup, tuple(around.entries))

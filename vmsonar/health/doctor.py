@@ -11,7 +11,7 @@ from vmsonar_archive.records import Capability
 from vmsonar_archive.system.errors import VmsonarError, way_to_add
 from vmsonar_archive.write.budget import free_bytes
 
-from vmsonar.collectors.base import Setup, Tick, setup_for
+from vmsonar.collectors.base import Setup, Tick
 from vmsonar.collectors.registry import COLLECTORS, Entry, make
 from vmsonar.config.quantities import show_size
 from vmsonar.config.schema import Config
@@ -38,7 +38,7 @@ def examine(config: Config, archive: Path) -> list[Capability]:
     found = [_writable(archive), _space(archive, config), _descriptors(), *map(_extra, _EXTRAS)]
     found += _identity(archive)
     found += examine_save(config, archive, Clock().now())
-    setup = setup_for(config, machine_id=node_identity(config.host).machine_id)
+    setup = Setup(config, machine_id=node_identity(config.host).machine_id)
     for entry in COLLECTORS:
         # one switch may stand for several collectors
         found += [one for one in _collector(entry, setup) if one not in found]

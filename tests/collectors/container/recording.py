@@ -10,7 +10,7 @@ from vmsonar_archive.records import ContainerInfoRow, ContainerRow, EventRow
 from vmsonar_archive.records.sample import KINDS
 
 from tests.collectors.container.ticks import tick_of
-from vmsonar.collectors.base import setup_for
+from vmsonar.collectors.base import Setup
 from vmsonar.collectors.container.collector import ContainerCollector
 from vmsonar.collectors.container.link import Companion, Link
 from vmsonar.config.schema import DEFAULT_LABELS, Config
@@ -27,7 +27,7 @@ class Recording:
     def __init__(self, run: Path, sockets: Sequence[Path | str], more: Sequence[str] = ()) -> None:
         host = Host(run=run)
         companion = Companion(sockets=[str(path) for path in sockets], labels=DEFAULT_LABELS, more=more)
-        self.collector = ContainerCollector(setup_for(Config(), host), Link(run, companion, Clock()))
+        self.collector = ContainerCollector(Setup(Config(), host), Link(run, companion, Clock()))
         self.rows: dict[str, ContainerRow] = {}
         self.infos: dict[str, ContainerInfoRow] = {}
         self.events: list[EventRow] = []

@@ -11,7 +11,7 @@ from vmsonar_archive.records.sample import KINDS
 
 from tests.collectors.container.ticks import tick_of
 from tests.collectors.container.trees import Machine, write
-from vmsonar.collectors.base import Rows, Tick, setup_for
+from vmsonar.collectors.base import Rows, Setup, Tick
 from vmsonar.collectors.container import collector as container
 from vmsonar.config.schema import Config
 
@@ -44,7 +44,7 @@ def collector_of() -> Iterator[object]:
     made = []
 
     def make(machine: Machine) -> container.ContainerCollector:
-        collector = container.make(setup_for(Config(), machine.host))
+        collector = container.make(Setup(Config(), machine.host))
         made.append(collector)
         return collector
 

@@ -10,7 +10,7 @@ from tests.collectors.gpu.conftest import IDS, Machine, Stub, forget_library, pl
 from tests.collectors.gpu.scenarios import DRIVER, gpu, gpu_row, uuid
 from tests.parts import requires
 from tests.real.docker import DockerEngine
-from vmsonar.collectors.base import Rows, Tick, setup_for
+from vmsonar.collectors.base import Rows, Setup, Tick
 from vmsonar.collectors.gpu.drm.clients import DrmDescriptors
 from vmsonar.collectors.gpu.nvidia.collector import NvidiaCollector
 from vmsonar.collectors.process.collector import make as make_process
@@ -21,7 +21,7 @@ from vmsonar.host.roots import Host
 def sample(host: Host, stub: Stub) -> tuple[Rows, dict[str, list[dict[str, object]]]]:
     """The process collector and then ours, at one tick, as the daemon runs them."""
     tick = Tick(time=datetime.now(UTC), boottime=1, boot="b", fresh=True)
-    process = make_process(setup_for(Config(), host, ids=IDS))
+    process = make_process(Setup(Config(), host, ids=IDS))
     processes = process.collect(tick)
     collector = NvidiaCollector(host, IDS, library=stub.library, time_limit=5.0)
     rows = plain(collector.collect(tick))

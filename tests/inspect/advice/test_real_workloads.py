@@ -23,7 +23,9 @@ from vmsonar.collectors.registry import COLLECTORS
 pytestmark = requires("docker", "gcc", "root")
 
 USED = ("process", "node", "disk", "pressure", "container", "gpu")
-ENTRIES = tuple(f'Entry("{one.name}", "{one.module}")' for one in COLLECTORS if one.name in USED)
+ENTRIES = tuple(
+    f'Entry("{one.name}", "{one.module}", "{one.make}")' for one in COLLECTORS if one.name in USED
+)
 INTERVAL = 0.5
 #: Samples of each workload: more than the rules ask for.
 SAMPLES = 15
