@@ -2,16 +2,17 @@
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from glob import glob
 from pathlib import Path
 
 import msgspec
 from vmsonar_archive.records import Capability, EnergyRow
 
-from vmsonar.collectors.base import Collector, Rows, Setup, Tick, Trouble, Troubles, readable
+from vmsonar.collectors.base import Collector, Rows, Setup, Tick, Trouble, Troubles, capability, readable
 from vmsonar.host.files import read_text
-from vmsonar.host.roots import Host
 
 _MICRO = 1_000_000
 _LARGEST = (1 << 63) - 1
@@ -64,7 +65,7 @@ def find_hwmon(sys: Path) -> list[Meter]:
         if name in _GPUS:
             continue
         # a sensor with both shows the same power twice: `input` sorts after `average` and wins
-        for sensor in sorted(filter(_SENSOR.fullmatch, _names(chip))):
+        for sensor in sorted(filter(_SENSOR.fullmatch, glob("*_*", root_dir=chip))):
             meter = _meter(chip, name, sensor)
             meters[meter.name] = meter
     return [meters[name] for name in sorted(meters)]
@@ -79,40 +80,24 @@ def _meter(chip: Path, name: str, sensor: str) -> Meter:
     return Meter(f"hwmon:{name}{place}/{label}", "hwmon", chip / sensor, energy=sensor.startswith("energy"))
 
 
-def _names(chip: Path) -> list[str]:
-    try:
-        return os.listdir(chip)
-    except OSError:
-        return []
-
-
 def find_rapl(sys: Path) -> list[Meter]:
     """Packages and the domains in them; a counter wraps at its range."""
     root = sys / "class/powercap"
     zones = sorted(path for path in root.glob("intel-rapl:*") if _ZONE.fullmatch(path.name))
     names = {zone.name: read_text(zone / "name") or zone.name for zone in zones}
-    return [
-        Meter(
-            f"rapl:{_path(zone.name, names)}",
-            "rapl",
-            zone / "energy_uj",
-            energy=True,
-            energy_range=_range(zone),
-        )
-        for zone in zones
-    ]
+    meters = []
+    for zone in zones:
+        top = read_text(zone / "max_energy_range_uj") or ""
+        energy_range = int(top) if top.isdecimal() else None
+        name = f"rapl:{_zone_path(zone.name, names)}"
+        meters.append(Meter(name, "rapl", zone / "energy_uj", energy=True, energy_range=energy_range))
+    return meters
 
 
-def _path(zone: str, names: dict[str, str]) -> str:
+def _zone_path(zone: str, names: dict[str, str]) -> str:
     """The names from the package down, such as package-0/dram."""
     parent = zone.rpartition(":")[0]
-    own = names[zone]
-    return f"{_path(parent, names)}/{own}" if parent in names else own
-
-
-def _range(zone: Path) -> int | None:
-    text = read_text(zone / "max_energy_range_uj") or ""
-    return int(text) if text.isdecimal() else None
+    return f"{_zone_path(parent, names)}/{names[zone]}" if parent in names else names[zone]
 
 
 class IpmiReading(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -139,39 +124,28 @@ def read_ipmi_file(path: Path) -> IpmiReading:
     """The reading; raises OSError, or ValueError for a file that is none."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        content = os.read(descriptor, _MAX_SIZE)
+        return msgspec.json.decode(os.read(descriptor, _MAX_SIZE), type=IpmiReading)
     finally:
         os.close(descriptor)
-    try:
-        return msgspec.json.decode(content, type=IpmiReading)
-    except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from None
 
 
-def read_ipmi(path: Path, boottime: int) -> tuple[EnergyRow | None, Trouble | None]:
-    """The reading as a row, or what is wrong with it; neither where the timer is not enabled."""
+def read_ipmi(path: Path, boottime: int) -> EnergyRow | Trouble | None:
+    """The reading as a row, or what is wrong with it; None where the timer is not enabled."""
     try:
         reading = read_ipmi_file(path)
     except FileNotFoundError:
-        return None, None
+        return None
     except PermissionError:
-        return None, ("permission", f"{path} cannot be read")
+        return "permission", f"{path} cannot be read"
     except (OSError, ValueError):
-        return None, ("bad_file", f"{path} is not what vmsonar.lifecycle.ipmi writes")
-    trouble = _trouble(reading, boottime)
-    if trouble is not None:
-        return None, trouble
-    return EnergyRow(meter=reading.meter, energy_source="ipmi", power=reading.power), None
-
-
-def _trouble(reading: IpmiReading, boottime: int) -> Trouble | None:
+        return "bad_file", f"{path} is not what vmsonar.lifecycle.ipmi writes"
     if not 0 <= boottime - reading.boottime <= _INTERVALS * reading.interval * 1e9:
         return "stale", "the IPMI timer has left no reading for three of its intervals"
     if reading.error is not None:
         return "ipmi_failed", reading.error[:200]
     if reading.power is None or reading.active is False:
         return "not_measuring", "the machine says over IPMI that it does not measure its power"
-    return None
+    return EnergyRow(meter=reading.meter, energy_source="ipmi", power=reading.power)
 
 
 class EnergyCollector(Collector):
@@ -182,67 +156,52 @@ class EnergyCollector(Collector):
     # a sensor behind a slow bus can take its time
     time_limit = 3.0
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, setup: Setup) -> None:
+        self._sys = setup.host.sys
+        self._ipmi_file = setup.host.run / IPMI_FILE
         self._troubles = Troubles(self.name)
         self._meters: list[Meter] | None = None
 
     def collect(self, tick: Tick) -> Rows:
         if self._meters is None or tick.fresh:
-            self._meters = find_meters(self._host.sys)
+            self._meters = [*find_rapl(self._sys), *find_hwmon(self._sys)]
         rows = Rows()
-        found, troubles = read_meters(self._meters)
-        ipmi, trouble = read_ipmi(self._ipmi_file, tick.boottime)
-        for row in [*found, *([ipmi] if ipmi is not None else [])]:
-            rows.add("energy", row)
-        troubles += [trouble] if trouble is not None else []
-        nothing = not self._meters and ipmi is None and not troubles
-        self._troubles.tell([_NO_METER] if nothing else troubles, tick, rows)
+        troubles: list[Trouble] = []
+        for meter in self._meters:
+            try:
+                rows.add("energy", meter.read())  # never a 0 in place of a reading
+            except PermissionError:
+                troubles.append(("permission", f"the {meter.source} meters are for root only"))
+            except (OSError, ValueError):
+                troubles.append(("unreadable", f"meter {meter.name}"))
+        ipmi = read_ipmi(self._ipmi_file, tick.boottime)
+        if isinstance(ipmi, EnergyRow):
+            rows.add("energy", ipmi)
+        elif ipmi is not None:
+            troubles.append(ipmi)
+        elif not self._meters:
+            troubles.append(_NO_METER)
+        self._troubles.tell(troubles, tick, rows)
         return rows
 
     def capabilities(self) -> list[Capability]:
         return [
-            self._sight("energy of the CPU packages by RAPL", find_rapl(self._host.sys), "class/powercap"),
-            self._sight("power and energy sensors of hwmon", find_hwmon(self._host.sys), "class/hwmon"),
-            self._sight_of_ipmi("power of the machine by IPMI"),
+            self._meter_capability("energy of the CPU packages by RAPL", find_rapl, "class/powercap"),
+            self._meter_capability("power and energy sensors of hwmon", find_hwmon, "class/hwmon"),
+            self._ipmi_capability("power of the machine by IPMI"),
         ]
 
-    def _sight(self, item: str, meters: list[Meter], place: str) -> Capability:
-        if meters:
-            return readable(self.name, item, meters[0].path, denied=_RAPL_REMEDY)
-        reason = f"no meter in {self._host.sys / place}"
-        return Capability(collector=self.name, item=item, available=False, reason=reason)
+    def _meter_capability(self, item: str, find: Callable[[Path], list[Meter]], place: str) -> Capability:
+        meters = find(self._sys)
+        if not meters:
+            return capability(self.name, item, f"no meter in {self._sys / place}")
+        return readable(self.name, item, meters[0].path, denied=_RAPL_REMEDY)
 
-    def _sight_of_ipmi(self, item: str) -> Capability:
-        devices = self._host.sys / "class/ipmi"
-        if self._ipmi_file.exists() or any(devices.glob("ipmi*")):
-            return readable(self.name, item, self._ipmi_file, _IPMI_REMEDY)
-        return Capability(collector=self.name, item=item, available=False, reason=f"no device in {devices}")
-
-    @property
-    def _ipmi_file(self) -> Path:
-        return self._host.run / IPMI_FILE
+    def _ipmi_capability(self, item: str) -> Capability:
+        devices = self._sys / "class/ipmi"
+        if not self._ipmi_file.exists() and not any(devices.glob("ipmi*")):
+            return capability(self.name, item, f"no device in {devices}")
+        return readable(self.name, item, self._ipmi_file, _IPMI_REMEDY)
 
 
-def find_meters(sys: Path) -> list[Meter]:
-    """All meters in sysfs."""
-    return [*find_rapl(sys), *find_hwmon(sys)]
-
-
-def read_meters(meters: list[Meter]) -> tuple[list[EnergyRow], list[Trouble]]:
-    """The readings, and what stood in the way of others; never a 0 in place of one."""
-    rows: list[EnergyRow] = []
-    troubles: list[Trouble] = []
-    for meter in meters:
-        try:
-            rows.append(meter.read())
-        except PermissionError:
-            troubles.append(("permission", f"the {meter.source} meters are for root only"))
-        except (OSError, ValueError):
-            troubles.append(("unreadable", f"meter {meter.name}"))
-    return rows, troubles
-
-
-def make(setup: Setup) -> EnergyCollector:
-    """The collector; it has no settings."""
-    return EnergyCollector(setup.host)
+make = EnergyCollector

@@ -11,8 +11,9 @@ import pytest
 
 from tests.collectors.energy.meters import RANGE, START, write
 from tests.parts import requires
-from vmsonar.collectors.base import Tick
+from vmsonar.collectors.base import Setup, Tick
 from vmsonar.collectors.energy import EnergyCollector
+from vmsonar.config.schema import Config
 from vmsonar.host.roots import Host
 
 
@@ -44,7 +45,7 @@ def collect(
 
 def test_joules_between_two_samples_of_counters_that_wrap(host: Host) -> None:
     rapl(host, RANGE - 2_000_000, 5_000_000)
-    collector = EnergyCollector(host)
+    collector = EnergyCollector(Setup(Config(), host))
     before = collect(collector)
     assert before == {
         "energy": [
@@ -87,7 +88,7 @@ def test_sensors_of_hwmon_without_those_of_gpus(host: Host) -> None:
     write(hwmon / "hwmon1", sensors)
     write(hwmon / "hwmon2", {"name": "amdgpu", "power1_average": 1})
     write(hwmon / "hwmon3", {"name": "nvme", "temp1_input": 40_000})
-    assert collect(EnergyCollector(host)) == {
+    assert collect(EnergyCollector(Setup(Config(), host))) == {
         "energy": [
             {"meter": "hwmon:ltc2947/energy1", "energy_source": "hwmon", "energy": 77},
             {"meter": "hwmon:ltc2947/vin", "energy_source": "hwmon", "power": 12.5},
@@ -97,7 +98,7 @@ def test_sensors_of_hwmon_without_those_of_gpus(host: Host) -> None:
 
 
 def test_a_machine_without_any_meter_says_so_once(host: Host) -> None:
-    collector = EnergyCollector(host)
+    collector = EnergyCollector(Setup(Config(), host))
     said = {
         "collector": "energy",
         "reason": "no_meter",
@@ -112,7 +113,7 @@ def test_a_machine_without_any_meter_says_so_once(host: Host) -> None:
 def test_a_meter_that_cannot_be_read_is_a_gap_and_not_0(host: Host) -> None:
     rapl(host, 7, 9)
     write(host.sys, {"class/powercap/intel-rapl:0:0/energy_uj": ""})
-    rows = collect(EnergyCollector(host))
+    rows = collect(EnergyCollector(Setup(Config(), host)))
     assert [row["meter"] for row in rows["energy"]] == ["rapl:package-0"]
     assert rows["gap"] == [
         {"collector": "energy", "reason": "unreadable", "detail": "meter rapl:package-0/dram"}
@@ -128,7 +129,7 @@ def test_counters_for_root_only_are_said_once_with_a_remedy() -> None:
         rapl(host, 7, 9)
         for path in (host.sys / "class/powercap").glob("*/energy_uj"):
             path.chmod(0o400)
-        answer = _as_nobody(lambda: [collect(EnergyCollector(host)), *_sights(host)])
+        answer = _as_nobody(lambda: [collect(EnergyCollector(Setup(Config(), host))), *_sights(host)])
     said = {"collector": "energy", "reason": "permission", "detail": "the rapl meters are for root only"}
     assert answer[0] == {"gap": [said]}
     assert answer[1][0] is False
@@ -136,7 +137,7 @@ def test_counters_for_root_only_are_said_once_with_a_remedy() -> None:
 
 
 def _sights(host: Host) -> list[list[Any]]:
-    return [[each.available, each.remedy] for each in EnergyCollector(host).capabilities()]
+    return [[each.available, each.remedy] for each in EnergyCollector(Setup(Config(), host)).capabilities()]
 
 
 def _as_nobody(task: Any) -> Any:
@@ -172,7 +173,7 @@ def ipmi(host: Host, **changed: Any) -> None:
 
 def test_what_ipmi_left_is_read_until_it_is_stale(host: Host) -> None:
     ipmi(host)
-    collector = EnergyCollector(host)
+    collector = EnergyCollector(Setup(Config(), host))
     row = {"energy": [{"meter": "ipmi:dcmi", "energy_source": "ipmi", "power": 332.0}]}
     assert collect(collector) == row
     assert collect(collector, 180) == row
@@ -182,7 +183,9 @@ def test_what_ipmi_left_is_read_until_it_is_stale(host: Host) -> None:
 
 def test_the_timer_is_a_remedy_only_where_there_is_a_board_to_ask(host: Host) -> None:
     def sight() -> tuple[bool, str | None]:
-        (line,) = [each for each in EnergyCollector(host).capabilities() if "IPMI" in each.item]
+        (line,) = [
+            each for each in EnergyCollector(Setup(Config(), host)).capabilities() if "IPMI" in each.item
+        ]
         return line.available, line.remedy
 
     assert sight() == (False, None)
@@ -204,7 +207,7 @@ def test_the_timer_is_a_remedy_only_where_there_is_a_board_to_ask(host: Host) ->
 )
 def test_what_is_no_reading_is_a_gap(host: Host, changed: dict[str, Any], reason: str) -> None:
     ipmi(host, **changed)
-    rows = collect(EnergyCollector(host))
+    rows = collect(EnergyCollector(Setup(Config(), host)))
     assert (list(rows), [row["reason"] for row in rows["gap"]]) == (["gap"], [reason])
 
 
@@ -213,4 +216,4 @@ def test_a_link_in_place_of_the_file_is_not_followed(host: Host) -> None:
     path = host.run / "vmsonar/ipmi.json"
     path.rename(path.with_suffix(".other"))
     path.symlink_to(path.with_suffix(".other"))
-    assert [row["reason"] for row in collect(EnergyCollector(host))["gap"]] == ["bad_file"]
+    assert [row["reason"] for row in collect(EnergyCollector(Setup(Config(), host)))["gap"]] == ["bad_file"]

@@ -9,8 +9,9 @@ from vmsonar_inspect.tables.database import open_tables
 
 from tests.collectors.energy.meters import RANGE, START, write
 from tests.making.archives import open_writer, utc_now
-from vmsonar.collectors.base import Tick
+from vmsonar.collectors.base import Setup, Tick
 from vmsonar.collectors.energy import EnergyCollector
+from vmsonar.config.schema import Config
 from vmsonar.host.roots import Host
 
 ZONES = {
@@ -31,7 +32,7 @@ def test_joules_of_a_recorded_archive(tmp_path: Path) -> None:
     host = Host(sys=tmp_path / "sys", run=tmp_path / "run")
     node = NodeIdentity(machine_id="m", instance_id=None, hostname_short="vm", hostname_full="vm")
     writer = open_writer(tmp_path / "archive", node=node, now=utc_now)
-    collector = EnergyCollector(host)
+    collector = EnergyCollector(Setup(Config(), host))
     for second, package in ((0, RANGE - 2_000_000), (10, 998_000_000), (20, 1_998_000_000)):
         # the cores are a part of the package, the platform contains it; memory is beside it
         show(host, package, 5_000_000 + second * 60_000_000, second * 4_000_000, second * 300_000_000)
