@@ -66,6 +66,18 @@ class SharedFile:
         self._file.close()
 
 
+def numbers(content: bytes, wanted: dict[bytes, str], factor: int = 1) -> dict[str, int]:
+    """The wanted numbers that are there, by the names of their fields; a key is given with the line feed before it."""
+    content = b"\n" + content
+    found = {}
+    for key, name in wanted.items():
+        start = content.find(key) + len(key)
+        if start >= len(key):
+            # A counter has at most 20 digits; meminfo pads with blanks in front.
+            found[name] = int(content[start : start + 32].split(None, 1)[0]) * factor
+    return found
+
+
 class Rows:
     """Encoded rows by kind; unchanged ones are put in as the bytes they were last time."""
 

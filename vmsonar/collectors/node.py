@@ -5,7 +5,7 @@ import os
 from vmsonar_archive.records import Capability, EventRow, NodeRow
 from vmsonar_archive.records.node import CpuTimes
 
-from vmsonar.collectors.base import Collector, Rows, Setup, Tick, readable
+from vmsonar.collectors.base import Collector, Rows, Setup, Tick, numbers, readable
 from vmsonar.host.files import KeptFile
 
 _STAT = {b"ctxt": "context_switches", b"processes": "forks", b"procs_blocked": "tasks_blocked"}
@@ -32,18 +32,6 @@ _FAULTS = {
     b"\npgmajfault ": "major_page_faults",
     b"\noom_kill ": "oom_kills",
 }
-
-
-def numbers(content: bytes, wanted: dict[bytes, str], factor: int = 1) -> dict[str, int]:
-    """The wanted numbers that are there, each behind its key at the beginning of a line, by names of fields."""
-    content = b"\n" + content
-    found = {}
-    for key, name in wanted.items():
-        start = content.find(key) + len(key)
-        if start >= len(key):
-            # A counter has at most 20 digits; meminfo pads with blanks in front.
-            found[name] = int(content[start : start + 32].split(None, 1)[0]) * factor
-    return found
 
 
 def parse_stat(content: bytes) -> dict[str, int]:

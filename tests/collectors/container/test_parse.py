@@ -3,43 +3,47 @@
 import pytest
 from vmsonar_archive.records import ContainerDevice
 
-from vmsonar.collectors.container import cgroup_v1, cgroup_v2
+from vmsonar.collectors.container.cgroup_files import V1_SOURCES, V2_SOURCES
 from vmsonar.collectors.container.network import Traffic, parse_net_dev
 
 V1 = [
-    (cgroup_v1.cpuacct_usage, (b"43913207\n",), {"cpu_time": 43913207}),
-    (cgroup_v1.cpuacct_stat, (b"user 2\nsystem 3\n",), {"cpu_user_time": 20_000_000, "cpu_system_time": 30_000_000}),
+    ("cpuacct.usage", (b"43913207\n",), {"cpu_time": 43913207}),
+    ("cpuacct.stat", (b"user 2\nsystem 3\n",), {"cpu_user_time": 20_000_000, "cpu_system_time": 30_000_000}),
     (
-        cgroup_v1.cpu_stat,
+        "cpu.stat",
         (b"nr_periods 9\nnr_throttled 4\nthrottled_time 70\nnr_bursts 0\nburst_time 0\n",),
         {"periods": 9, "throttled_periods": 4, "throttled_time": 70},
     ),
-    (cgroup_v1.cpu_quota, (b"-1\n", b"100000\n"), {"cpu_quota": None, "cpu_period": 100000, "cpu_unlimited": True}),
+    ("cpu.cfs_quota_us", (b"-1\n", b"100000\n"), {"cpu_quota": None, "cpu_period": 100000, "cpu_unlimited": True}),
     (
-        cgroup_v1.cpu_quota,
+        "cpu.cfs_quota_us",
         (b"50000\n", b"100000\n"),
         {"cpu_quota": 50000, "cpu_period": 100000, "cpu_unlimited": False},
     ),
-    (cgroup_v1.cpu_set, (b"0-1,4\n",), {"cpu_set": "0-1,4"}),
-    (cgroup_v1.memory_usage, (b"565248\n",), {"memory_used": 565248}),
-    (cgroup_v1.memory_peak, (b"4087808\n",), {"memory_peak": 4087808}),
-    (cgroup_v1.memory_limit, (b"9223372036854771712\n",), {"memory_limit": None, "memory_unlimited": True}),
-    (cgroup_v1.memory_limit, (b"9223372036854710272\n",), {"memory_limit": None, "memory_unlimited": True}),
-    (cgroup_v1.memory_limit, (b"67108864\n",), {"memory_limit": 67108864, "memory_unlimited": False}),
+    ("cpuset.effective_cpus", (b"0-1,4\n",), {"cpu_set": "0-1,4"}),
+    ("memory.usage_in_bytes", (b"565248\n",), {"memory_used": 565248}),
+    ("memory.max_usage_in_bytes", (b"4087808\n",), {"memory_peak": 4087808}),
+    ("memory.limit_in_bytes", (b"9223372036854771712\n",), {"memory_limit": None, "memory_unlimited": True}),
+    ("memory.limit_in_bytes", (b"9223372036854710272\n",), {"memory_limit": None, "memory_unlimited": True}),
+    ("memory.limit_in_bytes", (b"67108864\n",), {"memory_limit": 67108864, "memory_unlimited": False}),
     (
-        cgroup_v1.memory_stat,
+        "memory.stat",
         ((b"cache 1\nrss 2\nshmem 3\nswap 4\ninactive_file 5\ntotal_cache 10\ntotal_rss 20\ntotal_shmem 30\n"
          b"total_swap 40\ntotal_inactive_file 50\n"),),
         {"memory_file": 10, "memory_anonymous": 20, "memory_shared": 30, "swap_used": 40, "memory_inactive_file": 50},
     ),
-    (cgroup_v1.memory_failures, (b"3\n",), {"oom_events": 3}),
-    (cgroup_v1.memory_oom_control, (b"oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",), {"oom_kills": 2}),
-    (cgroup_v1.pids_current, (b"7\n",), {"processes": 7}),
-    (cgroup_v1.pids_max, (b"max\n",), {"processes_limit": None}),
-    (cgroup_v1.pids_max, (b"100\n",), {"processes_limit": 100}),
-    (cgroup_v1.blkio, (b"Total 0\n", b"Total 0\n"), {"read_bytes": 0, "write_bytes": 0, "devices": None}),
+    ("memory.failcnt", (b"3\n",), {"oom_events": 3}),
+    ("memory.oom_control", (b"oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",), {"oom_kills": 2}),
+    ("pids.current", (b"7\n",), {"processes": 7}),
+    ("pids.max", (b"max\n",), {"processes_limit": None}),
+    ("pids.max", (b"100\n",), {"processes_limit": 100}),
     (
-        cgroup_v1.blkio,
+        "blkio.throttle.io_service_bytes_recursive",
+        (b"Total 0\n", b"Total 0\n"),
+        {"read_bytes": 0, "write_bytes": 0, "devices": None},
+    ),
+    (
+        "blkio.throttle.io_service_bytes_recursive",
         (b"8:0 Read 4096\n8:0 Write 8192\n8:0 Sync 8192\n8:0 Total 12288\n259:1 Read 1\n259:1 Write 2\nTotal 12291\n",
          b"8:0 Read 1\n8:0 Write 2\n8:0 Total 3\nTotal 3\n"),
         {
@@ -55,33 +59,36 @@ V1 = [
 
 V2 = [
     (
-        cgroup_v2.cpu_stat,
+        "cpu.stat",
         (b"usage_usec 300\nuser_usec 200\nsystem_usec 100\nnr_periods 5\nnr_throttled 1\nthrottled_usec 7\n",),
         {"cpu_time": 300_000, "cpu_user_time": 200_000, "cpu_system_time": 100_000, "periods": 5,
          "throttled_periods": 1, "throttled_time": 7_000},
     ),
     (
-        cgroup_v2.cpu_stat,  # a rootless container to which the controller was not delegated
+        "cpu.stat",  # a rootless container to which the controller was not delegated
         (b"usage_usec 300\nuser_usec 200\nsystem_usec 100\n",),
         {"cpu_time": 300_000, "cpu_user_time": 200_000, "cpu_system_time": 100_000},
     ),
-    (cgroup_v2.cpu_max, (b"max 100000\n",), {"cpu_quota": None, "cpu_period": 100000, "cpu_unlimited": True}),
-    (cgroup_v2.cpu_max, (b"150000 100000\n",), {"cpu_quota": 150000, "cpu_period": 100000, "cpu_unlimited": False}),
-    (cgroup_v2.memory_current, (b"12\n",), {"memory_used": 12}),
-    (cgroup_v2.memory_peak, (b"13\n",), {"memory_peak": 13}),
-    (cgroup_v2.memory_max, (b"max\n",), {"memory_limit": None, "memory_unlimited": True}),
-    (cgroup_v2.memory_max, (b"14\n",), {"memory_limit": 14, "memory_unlimited": False}),
+    ("cpu.max", (b"max 100000\n",), {"cpu_quota": None, "cpu_period": 100000, "cpu_unlimited": True}),
+    ("cpu.max", (b"150000 100000\n",), {"cpu_quota": 150000, "cpu_period": 100000, "cpu_unlimited": False}),
+    ("cpuset.cpus.effective", (b"0-1,4\n",), {"cpu_set": "0-1,4"}),
+    ("pids.current", (b"7\n",), {"processes": 7}),
+    ("pids.max", (b"max\n",), {"processes_limit": None}),
+    ("memory.current", (b"12\n",), {"memory_used": 12}),
+    ("memory.peak", (b"13\n",), {"memory_peak": 13}),
+    ("memory.max", (b"max\n",), {"memory_limit": None, "memory_unlimited": True}),
+    ("memory.max", (b"14\n",), {"memory_limit": 14, "memory_unlimited": False}),
     (
-        cgroup_v2.memory_stat,
+        "memory.stat",
         (b"anon 1\nfile 2\nkernel 3\nshmem 4\nfile_mapped 5\ninactive_anon 6\ninactive_file 7\n",),
         {"memory_anonymous": 1, "memory_file": 2, "memory_shared": 4, "memory_inactive_file": 7},
     ),
-    (cgroup_v2.memory_events, (b"low 0\nhigh 0\nmax 9\noom 2\noom_kill 1\noom_group_kill 0\n",),
+    ("memory.events", (b"low 0\nhigh 0\nmax 9\noom 2\noom_kill 1\noom_group_kill 0\n",),
      {"oom_events": 2, "oom_kills": 1}),
-    (cgroup_v2.swap_current, (b"5\n",), {"swap_used": 5}),
-    (cgroup_v2.io_stat, (b"",), {"read_bytes": 0, "write_bytes": 0, "devices": None}),
+    ("memory.swap.current", (b"5\n",), {"swap_used": 5}),
+    ("io.stat", (b"",), {"read_bytes": 0, "write_bytes": 0, "devices": None}),
     (
-        cgroup_v2.io_stat,
+        "io.stat",
         (b"8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n254:0 \n8:16 rbytes=10 wbytes=20 rios=1 wios=1\n",),
         {
             "read_bytes": 11,
@@ -93,28 +100,33 @@ V2 = [
         },
     ),
     (
-        cgroup_v2.memory_pressure,
+        "memory.pressure",
         (b"some avg10=0.00 avg60=0.00 avg300=0.00 total=11\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=12\n",),
         {"memory_some_time": 11, "memory_full_time": 12},
     ),
-    (cgroup_v2.cpu_pressure, (b"some avg10=0.00 avg60=0.00 avg300=0.00 total=13\n",), {"cpu_some_time": 13}),
-    (cgroup_v2.io_pressure, (b"full avg10=0.00 avg60=0.00 avg300=0.00 total=14\n",), {"io_full_time": 14}),
+    ("cpu.pressure", (b"some avg10=0.00 avg60=0.00 avg300=0.00 total=13\n",), {"cpu_some_time": 13}),
+    ("io.pressure", (b"full avg10=0.00 avg60=0.00 avg300=0.00 total=14\n",), {"io_full_time": 14}),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("parse", "texts", "expected"), V1 + V2)
-def test_a_file_fills_these_fields(parse, texts, expected):
-    assert parse(*texts) == expected
-
-
-def test_every_parser_is_in_the_table():
-    tested = {parse for parse, _, _ in V1 + V2}
-    assert {source.parse for source in (*cgroup_v1.SOURCES, *cgroup_v2.SOURCES)} <= tested
+def by_file(sources):
+    return {source.files[0][0]: source for source in sources}
 
 
 @pytest.mark.parametrize(
-    "source", [*cgroup_v1.SOURCES, *cgroup_v2.SOURCES], ids=lambda source: source.files[0][0]
+    ("sources", "name", "texts", "expected"),
+    [(V1_SOURCES, *row) for row in V1] + [(V2_SOURCES, *row) for row in V2],
 )
+def test_a_file_fills_these_fields(sources, name, texts, expected):
+    assert by_file(sources)[name].parse(*texts) == expected
+
+
+def test_every_file_is_in_the_table():
+    assert by_file(V1_SOURCES).keys() == {name for name, _, _ in V1}
+    assert by_file(V2_SOURCES).keys() == {name for name, _, _ in V2}
+
+
+@pytest.mark.parametrize("source", [*V1_SOURCES, *V2_SOURCES], ids=lambda source: source.files[0][0])
 def test_an_empty_file_claims_no_number(source):
     fields = source.parse(*(b"" for _ in source.files))
     if source.controller != "io":  # an empty io.stat says that nothing was moved

@@ -8,9 +8,15 @@ from pathlib import Path
 from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.records import ContainerRow
 
-from vmsonar.collectors.container import cgroup_v1, cgroup_v2
-from vmsonar.collectors.container.cgroup_v1 import CgroupSource
+from vmsonar.collectors.container.cgroup_files import (
+    PRESSURE,
+    V1_SOURCES,
+    V2_SOURCES,
+    CgroupSource,
+    blkio_if_counted,
+)
 from vmsonar.host.cgroups import container_path, controller_paths, membership
+from vmsonar.host.files import read_text
 from vmsonar.host.roots import Host
 
 V1_CONTROLLERS = ("cpuacct", "cpu", "cpuset", "memory", "blkio", "pids")
@@ -38,8 +44,10 @@ class Hierarchies:
         root = host.sys / "fs/cgroup"
         self._proc = host.proc
         self._v1 = {name: root / name for name in V1_CONTROLLERS if (root / name / "tasks").exists()}
-        self._v2 = self._unified(root)
-        self._v2_controllers = self._enabled()
+        unified = (path for path in (root, root / "unified") if (path / "cgroup.controllers").exists())
+        self._v2 = next(unified, None)
+        enabled = read_text(self._v2 / "cgroup.controllers") if self._v2 else None
+        self._v2_controllers = set((enabled or "").split())
 
     @property
     def mode(self) -> str | None:
@@ -61,12 +69,7 @@ class Hierarchies:
 
     def at(self, paths: dict[str, str]) -> Group | None:
         """The group at these paths, given per controller and, for v2, by an empty name."""
-        v1 = [
-            (str(folder), source if source.controller != "blkio" or self.counts_io() else _uncounted(source))
-            for source in cgroup_v1.SOURCES
-            if (folder := self._v1_folder(source.controller, paths)) is not None
-        ]
-        v2 = self._v2_sources(paths.get(""))
+        v1, v2 = self._v1_sources(paths), self._v2_sources(paths.get(""))
         if not v1 and not v2:
             return None
         return Group(1 if v1 else 2, next(iter(paths.values())), tuple(v1 + v2))
@@ -75,11 +78,10 @@ class Hierarchies:
         """Whether the kernel is known to count I/O: v1 may do so for no disk, or for some."""
         if "blkio" not in self._v1:
             return self._v2 is not None
-        try:
-            text = (self._v1["blkio"] / "blkio.throttle.io_service_bytes").read_bytes()
-        except OSError:
-            return False
-        return cgroup_v1.lists_devices(text)
+        text = read_text(self._v1["blkio"] / "blkio.throttle.io_service_bytes") or ""
+        return any(
+            len(line.split()) == 3 for line in text.splitlines()
+        )  # one that counts at least one device
 
     def walk(self) -> dict[str, Group]:
         """Every container's group, found in the tree itself: for where processes cannot be seen."""
@@ -93,11 +95,20 @@ class Hierarchies:
                     found[member.container_id] = group
         return found
 
-    def _v1_folder(self, controller: str, paths: dict[str, str]) -> Path | None:
-        if controller not in self._v1 or controller not in paths:
-            return None
-        folder = _below(self._v1[controller], paths[controller])
-        return folder if folder.is_dir() else None
+    def _v1_sources(self, paths: dict[str, str]) -> list[tuple[str, CgroupSource]]:
+        found = []
+        for source in V1_SOURCES:
+            name = source.controller
+            if (
+                name in self._v1
+                and name in paths
+                and (folder := _below(self._v1[name], paths[name])).is_dir()
+            ):
+                is_uncounted = name == "blkio" and not self.counts_io()
+                found.append(
+                    (str(folder), replace(source, parse=blkio_if_counted) if is_uncounted else source)
+                )
+        return found
 
     def _v2_sources(self, path: str | None) -> list[tuple[str, CgroupSource]]:
         if self._v2 is None or path is None:
@@ -108,28 +119,9 @@ class Hierarchies:
         taken = {_V2_NAMES.get(name, name) for name in self._v1}
         return [
             (str(folder), source)
-            for source in cgroup_v2.SOURCES
-            if not self._v1 or source.controller in {*self._v2_controllers, cgroup_v2.PRESSURE} - taken
+            for source in V2_SOURCES
+            if not self._v1 or source.controller in {*self._v2_controllers, PRESSURE} - taken
         ]
-
-    def _enabled(self) -> set[str]:
-        if self._v2 is None:
-            return set()
-        try:
-            return set((self._v2 / "cgroup.controllers").read_text().split())
-        except OSError:
-            return set()
-
-    @staticmethod
-    def _unified(root: Path) -> Path | None:
-        for candidate in (root, root / "unified"):
-            if (candidate / "cgroup.controllers").exists():
-                return candidate
-        return None
-
-
-def _uncounted(source: CgroupSource) -> CgroupSource:
-    return replace(source, parse=cgroup_v1.blkio_if_counted)
 
 
 def _below(root: Path, path: str) -> Path:

@@ -3,30 +3,115 @@
 import os
 import resource
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 
 from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.records import Capability, ContainerInfoRow, Engine
 from vmsonar_archive.system.errors import way_to_add
 
-from vmsonar.collectors.base import Collector, Rows, Setup, Tick, Trouble, Troubles
-from vmsonar.collectors.container.book import Book
-from vmsonar.collectors.container.cgroup import Descriptors, Hierarchies
-from vmsonar.collectors.container.link import COMPANION_SOCKET, Companion, Link
-from vmsonar.collectors.container.live import Live, LiveContainers
+from vmsonar.collectors.base import Collector, Rows, Setup, Tick, Trouble, Troubles, capability
+from vmsonar.collectors.container.cgroup import Descriptors, Group, GroupReader, Hierarchies
+from vmsonar.collectors.container.link import COMPANION_SOCKET, Book, Companion, Link
 from vmsonar.collectors.container.network import Networks
-from vmsonar.collectors.container.owner import Owners, event_row, info_row, owner_of, seen_event
-from vmsonar.collectors.container.wire import ContainerFacts, engine_sockets
+from vmsonar.collectors.container.owner import Owners, event_row, info_row, owner_of
+from vmsonar.collectors.container.wire import ContainerEvent, ContainerFacts, engine_sockets
+from vmsonar.host.cgroups import membership
+from vmsonar.host.files import read_text
+from vmsonar.host.roots import Host
 from vmsonar.host.users import Users
 
+_NAME = "container"
 # Limits, owners and names of users change by hand, if ever.
 _RARELY_NS = 60_000_000_000
+# How many processes of a container are asked where it is, and how many containers that went are remembered.
+_TRIES = 3
+_REMEMBERED = 256
+
+
+@dataclass(slots=True)
+class Live:
+    """One container that lives."""
+
+    container_id: str
+    reader: GroupReader
+    #: Its oldest process, unknown where processes cannot be seen.
+    pid: int | None
+    engine: str | None
+    cgroup: str | None
+    #: Its owners, found while its processes could still be read.
+    owners: Owners | None = None
+
+
+class LiveContainers:
+    """Follows which containers there are, oldest first."""
+
+    def __init__(self, host: Host, descriptors: Descriptors) -> None:
+        self.hierarchies = Hierarchies(host)
+        self._descriptors = descriptors
+        # hidepid of proc(5) puts other users' processes out of sight.
+        self._processes_hidden = read_text(host.proc / "1/cgroup") is None
+        self.by_id: dict[str, Live] = {}
+        #: The last ones that went: the engine tells of an end after it.
+        self.departed: dict[str, Live] = {}
+
+    def update(self, tick: Tick, everything: bool) -> tuple[list[str], list[str]]:
+        """Reads every container; returns the ids that came and those that went."""
+        before = set(self.by_id)
+        # What the tree itself shows, where processes do not tell.
+        walked = self.hierarchies.walk() if self._processes_hidden or not tick.processes else None
+        seen: Mapping[str, list[int]] = tick.containers if walked is None else {key: [] for key in walked}
+        for container_id in before - seen.keys():
+            self._drop(container_id)
+        for live in list(self.by_id.values()):
+            pids = seen[live.container_id]
+            if live.pid not in pids:
+                live.pid = min(pids, key=lambda pid: _age(tick, [pid]), default=None)
+            if not live.reader.read(everything):
+                self._drop(live.container_id)
+        new = [container_id for container_id in seen if container_id not in self.by_id]
+        for container_id in sorted(new, key=lambda name: _age(tick, seen[name])):
+            self._add(container_id, seen[container_id], tick, walked)
+        after = set(self.by_id)
+        return sorted(after - before), sorted(before - after)
+
+    def close(self) -> None:
+        for container_id in list(self.by_id):
+            self._drop(container_id)
+
+    def _add(self, container_id: str, pids: list[int], tick: Tick, walked: dict[str, Group] | None) -> None:
+        group = walked[container_id] if walked is not None else None
+        oldest = sorted(pids, key=lambda pid: _age(tick, [pid]))
+        for pid in oldest[:_TRIES]:
+            group = group or self.hierarchies.of_process(pid, container_id)
+        if group is None:
+            return
+        reader = GroupReader(container_id, group, self._descriptors)
+        if not reader.read(everything=True):
+            reader.close()
+            return
+        engine = membership(f"0::{group.path}\n".encode()).engine
+        first = oldest[0] if oldest else None
+        self.by_id[container_id] = Live(container_id, reader, first, engine, group.path)
+
+    def _drop(self, container_id: str) -> None:
+        live = self.by_id.pop(container_id)
+        live.reader.close()
+        self.departed[container_id] = live
+        if len(self.departed) > _REMEMBERED:
+            del self.departed[next(iter(self.departed))]
+
+
+def _age(tick: Tick, pids: list[int]) -> int:
+    """When the oldest of these processes began."""
+    known = [tick.processes[pid].start_ticks for pid in pids if pid in tick.processes]
+    return min(known, default=0)
 
 
 class ContainerCollector(Collector):
     """Rows per container, an info row when it changes, and what happened since the last sample."""
 
-    name = "container"
+    name = _NAME
     kinds = ("container", "container_info", "event")
 
     def __init__(self, setup: Setup, link: Link) -> None:
@@ -76,7 +161,12 @@ class ContainerCollector(Collector):
         self._book.keep(self._link.settled(seconds))
 
     def capabilities(self) -> list[Capability]:
-        return container_capabilities(self._setup, self._live.hierarchies)
+        hierarchies = self._live.hierarchies
+        return [
+            _numbers_capability(hierarchies.mode),
+            _io_capability(hierarchies.counts_io()),
+            _names_capability(self._setup),
+        ]
 
     def close(self) -> None:
         self._live.close()
@@ -85,7 +175,8 @@ class ContainerCollector(Collector):
     def _add_numbers(self, rows: Rows, everything: bool) -> None:
         self._networks.begin(self._live.by_id)
         for live in self._live.by_id.values():
-            pid = live.pid or self._engine_pid(live.container_id)
+            facts = self._book.facts.get(live.container_id)
+            pid = live.pid or (facts.pid if facts else None)
             if pid is not None and (everything or live.reader.active):
                 live.reader.put(self._networks.of(live.container_id, pid) or {})
         rows.extend("container", [live.reader.encoded() for live in self._live.by_id.values()])
@@ -96,7 +187,8 @@ class ContainerCollector(Collector):
     def _add_infos(self, rows: Rows, fresh: bool, rare: bool) -> None:
         if fresh:
             self._infos.clear()
-        mentioned = self._mentioned()
+        # Containers that something happened to, whether they live or not.
+        mentioned = {event.container_id for event in self._book.events} | self._book.ends.keys()
         changed = self._book.changed | mentioned
         for container_id in [*self._live.by_id, *sorted(mentioned - self._live.by_id.keys())]:
             if rare or container_id in changed or container_id not in self._infos:
@@ -104,10 +196,6 @@ class ContainerCollector(Collector):
                 if self._infos.get(container_id) != encoded:
                     self._infos[container_id] = encoded
                     rows.extend("container_info", [encoded])
-
-    def _mentioned(self) -> set[str]:
-        """Containers that something happened to, whether they live or not."""
-        return {event.container_id for event in self._book.events} | self._book.ends.keys()
 
     def _info(self, container_id: str) -> ContainerInfoRow:
         live = self._live.by_id.get(container_id) or self._live.departed.get(container_id)
@@ -133,24 +221,20 @@ class ContainerCollector(Collector):
             return
         for action, found in (("start", came), ("die", went)):
             for container_id in found:
-                rows.add("event", seen_event(self._setup.ids, action, container_id))
+                event = ContainerEvent(
+                    container_id=container_id, action=action, time_ns=0, detail="seen in the control groups"
+                )
+                rows.add("event", event_row(self._setup.ids, event))
 
     def _current_troubles(self) -> list[Trouble]:
         """Why names are missing; once the companion is lost, what it last said of engines is old."""
         state, detail = self._link.state, self._link.detail
         if state == "ok":
             return self._book.troubles()
-        if state == "absent" and not self._book.heard and not self._named_by_an_engine():
+        have_names = any(live.engine in ("docker", "podman") for live in self._live.by_id.values())
+        if state == "absent" and not self._book.heard and not have_names:
             return []
         return [(state if state == "companion" else f"engine_{state}", detail)]
-
-    def _named_by_an_engine(self) -> bool:
-        """Whether there are containers whose names we could know."""
-        return any(live.engine in ("docker", "podman") for live in self._live.by_id.values())
-
-    def _engine_pid(self, container_id: str) -> int | None:
-        facts = self._book.facts.get(container_id)
-        return facts.pid if facts else None
 
 
 def make(setup: Setup) -> Collector:
@@ -163,47 +247,41 @@ def make(setup: Setup) -> Collector:
     return ContainerCollector(setup, Link(setup.host.run, companion, setup.clock))
 
 
-_COLLECTOR = "container"
-
-
-def container_capabilities(setup: Setup, hierarchies: Hierarchies) -> list[Capability]:
-    """The numbers, and the names."""
-    return [_numbers(hierarchies.mode), _io(hierarchies), _names(setup)]
-
-
-def _numbers(mode: str | None) -> Capability:
+def _numbers_capability(mode: str | None) -> Capability:
     item = "CPU and memory of containers"
     if mode is None:
-        return _missing(item, "no control groups are mounted", "mount cgroup2 on /sys/fs/cgroup")
-    return Capability(collector=_COLLECTOR, item=f"{item} (cgroup {mode})", available=True)
+        remedy = "mount cgroup2 on /sys/fs/cgroup"
+        return capability(_NAME, item, "no control groups are mounted", remedy)
+    return capability(_NAME, f"{item} (cgroup {mode})")
 
 
-def _io(hierarchies: Hierarchies) -> Capability:
+def _io_capability(counts_io: bool) -> Capability:
     item = "I/O of containers"
-    if hierarchies.counts_io():
-        return Capability(collector=_COLLECTOR, item=item, available=True)
+    if counts_io:
+        return capability(_NAME, item)
     reason = "with cgroup v1 this kernel counts only disks that have a throttle rule"
-    return _missing(item, reason, "boot with cgroup v2: systemd.unified_cgroup_hierarchy=1")
+    return capability(_NAME, item, reason, "boot with cgroup v2: systemd.unified_cgroup_hierarchy=1")
 
 
-def _names(setup: Setup) -> Capability:
-    item = "names, images and events of containers"
+def _names_capability(setup: Setup) -> Capability:
+    reason, remedy = _why_nameless(setup)
+    return capability(_NAME, "names, images and events of containers", reason, remedy)
+
+
+def _why_nameless(setup: Setup) -> tuple[str | None, str | None]:
+    """Why the engines cannot be asked, and what would change that."""
     if setup.config.containers.engine == "none":
-        return _missing(item, "switched off by containers.engine: none", "set containers.engine: auto")
+        return "switched off by containers.engine: none", "set containers.engine: auto"
     if os.access(setup.host.run / COMPANION_SOCKET, os.R_OK | os.W_OK):
-        return Capability(collector=_COLLECTOR, item=item, available=True)
+        return None, None
     sockets = engine_sockets(setup.config.containers, setup.host.run)
     there = [path for path in sockets if os.path.exists(path)]
     if not there:
         remedy = "start Docker, or enable podman.socket, or set containers.socket"
-        return _missing(item, f"no engine socket: {', '.join(sockets)}", remedy)
+        return f"no engine socket: {', '.join(sockets)}", remedy
     if not any(os.access(path, os.R_OK | os.W_OK) for path in there):
         remedy = "enable the companion's unit, vmsonar-containers.service: it alone is in the engine's group"
-        return _missing(item, f"no permission to use {there[0]}, and no companion runs", remedy)
+        return f"no permission to use {there[0]}, and no companion runs", remedy
     if find_spec("docker") is None:
-        return _missing(item, "the docker SDK is not installed", way_to_add("docker"))
-    return Capability(collector=_COLLECTOR, item=item, available=True)
-
-
-def _missing(item: str, reason: str, remedy: str) -> Capability:
-    return Capability(collector=_COLLECTOR, item=item, available=False, reason=reason, remedy=remedy)
+        return "the docker SDK is not installed", way_to_add("docker")
+    return None, None

@@ -10,10 +10,14 @@ from vmsonar_archive.records import ContainerInfoRow, EventRow
 from vmsonar_archive.records.ids import SeriesIds
 
 from vmsonar.collectors.container.wire import ContainerEvent, ContainerFacts
+from vmsonar.host.files import read_text
 
 _ROOTLESS = re.compile(r"/user@(\d+)\.service(?:/|$)", re.ASCII)
 _UNSET_LOGINUID = 4294967295
 _WHOLE_RANGE = ["0", "0", "4294967295"]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# What an info row takes from the engine as it is.
+_TOLD = {*ContainerFacts.__struct_fields__} & {*ContainerInfoRow.__struct_fields__} - {"created", "started"}
 
 
 class Owners(NamedTuple):
@@ -51,13 +55,13 @@ def rootless_user(cgroup: str | None) -> int | None:
 
 def _login_user(proc: Path, pid: int | None) -> int | None:
     """The login user; an engine without a daemon passes its own on to its containers."""
-    text = _read(proc, pid, "loginuid").strip()
+    text = _read(proc, pid, "loginuid")
     return int(text) if text.isdigit() and int(text) != _UNSET_LOGINUID else None
 
 
 def _inner_user(proc: Path, pid: int | None) -> int | None:
     """The uid inside, where it is the same outside and not root's: weak."""
-    if pid is None or _read(proc, pid, "uid_map").split() != _WHOLE_RANGE:
+    if _read(proc, pid, "uid_map").split() != _WHOLE_RANGE:
         return None
     try:
         uid = (proc / str(pid)).stat().st_uid
@@ -71,15 +75,7 @@ def _one(user: int | None) -> tuple[int, ...]:
 
 
 def _read(proc: Path, pid: int | None, name: str) -> str:
-    if pid is None:
-        return ""
-    try:
-        return (proc / str(pid) / name).read_text()
-    except OSError:
-        return ""
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+    return (read_text(proc / str(pid) / name) if pid is not None else None) or ""
 
 
 def info_row(
@@ -102,27 +98,22 @@ def info_row(
         names = [user_name(user) or (str(user) if len(owners.users) > 1 else None) for user in owners.users]
         row.user_name = ",".join(name for name in names if name) or None
     if facts is not None:
-        _add_facts(row, facts)
+        for name in _TOLD:
+            setattr(row, name, getattr(facts, name))
+        row.created, row.started = _parse_time(facts.created), _parse_time(facts.started)
     return row
 
 
-def _add_facts(row: ContainerInfoRow, facts: ContainerFacts) -> None:
-    row.engine = facts.engine
-    row.name = facts.name
-    row.image = facts.image
-    row.image_digest = facts.image_digest
-    row.command = facts.command
-    row.labels = facts.labels
-    row.compose_project = facts.compose_project
-    row.compose_service = facts.compose_service
-    row.created = parse_time(facts.created)
-    row.started = parse_time(facts.started)
-    row.restart_count = facts.restart_count
-    row.network_mode = facts.network_mode
+def _parse_time(text: str | None) -> datetime | None:
+    """An engine's time in UTC; engines write nanoseconds and any offset."""
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC) if text else None
+    except ValueError:
+        return None
 
 
 def event_row(ids: SeriesIds, event: ContainerEvent) -> EventRow:
-    """The row of something that the engine told."""
+    """The row of something that happened, at an unknown time where the event has none."""
     return EventRow(
         event_type=f"container_{event.action}",
         happened=_EPOCH + timedelta(microseconds=event.time_ns // 1000) if event.time_ns else None,
@@ -132,21 +123,3 @@ def event_row(ids: SeriesIds, event: ContainerEvent) -> EventRow:
         cpu_time=event.cpu_time,
         detail=event.detail,
     )
-
-
-def seen_event(ids: SeriesIds, action: str, container_id: str) -> EventRow:
-    """The row of something that only the control groups showed: when exactly is not known."""
-    return EventRow(
-        event_type=f"container_{action}",
-        series_id=ids.container(container_id),
-        container_id=container_id,
-        detail="seen in the control groups",
-    )
-
-
-def parse_time(text: str | None) -> datetime | None:
-    """An engine's time in UTC; engines write nanoseconds and any offset."""
-    try:
-        return datetime.fromisoformat(text).astimezone(UTC) if text else None
-    except ValueError:
-        return None
