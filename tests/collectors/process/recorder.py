@@ -14,7 +14,7 @@ from vmsonar_archive.records.ids import SeriesIds
 
 from vmsonar.collectors.base import Rows, Tick
 from vmsonar.collectors.process.collector import ProcessCollector, ProcessSettings
-from vmsonar.collectors.process.restore import Last
+from vmsonar.collectors.process.jobs import Last
 from vmsonar.host.roots import Host
 
 HERTZ = os.sysconf("SC_CLK_TCK")

@@ -6,10 +6,11 @@ import pytest
 
 from vmsonar.collectors.process.accounting import Accounting
 from vmsonar.collectors.process.model import Job, Process
+from vmsonar.collectors.process.reader import CHANGED
 
 
 class Family:
-    """Processes that tests move by hand, the way the kernel would."""
+    """A table of processes that tests move by hand, the way the kernel would."""
 
     def __init__(self) -> None:
         self.by_pid: dict[int, Process] = {}
@@ -17,18 +18,16 @@ class Family:
         self.dead: set[int] = set()
         self.deaf: set[int] = set()
         self.again: dict[int, tuple[int, int, int]] = {}
-        self.books = Accounting(
-            self.by_pid, self.children, self._is_alive, self._look_again, self._ignores_children
-        )
+        self.books = Accounting(self)
 
-    def _is_alive(self, process: Process) -> bool:
+    def is_alive(self, process: Process) -> bool:
         return process.pid not in self.dead
 
-    def _look_again(self, process: Process) -> bool:
+    def look(self, process: Process) -> int:
         process.reaped = self.again.pop(process.pid, process.reaped)
-        return True
+        return CHANGED
 
-    def _ignores_children(self, process: Process) -> bool:
+    def ignores_children(self, process: Process) -> bool:
         return process.pid in self.deaf
 
     def add(self, pid: int, ppid: int, job: Job, used: int = 0) -> Process:

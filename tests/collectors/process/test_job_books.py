@@ -15,7 +15,7 @@ from tests.making.archives import open_writer, utc_now
 from tests.real.wait import wait_for_cpu
 from vmsonar.collectors.base import Tick
 from vmsonar.collectors.process.collector import ProcessSettings
-from vmsonar.collectors.process.restore import Last, read_last
+from vmsonar.collectors.process.jobs import Last, read_last
 from vmsonar.config.schema import Filters, Selection
 
 BURN = "import os, sys, time\nwhile True:\n    for _ in range(10000): pass\n"

@@ -9,6 +9,7 @@ import pytest
 
 from vmsonar.collectors.process.identity import ProcessFilter
 from vmsonar.config.schema import Filters, Selection, UidRange, UidSelection
+from vmsonar.host.cgroups import Membership
 from vmsonar.host.users import Users, parse_passwd
 
 
@@ -18,6 +19,10 @@ class Someone:
     user_name: str | None = "ann"
     program: str | None = "python3"
     cgroup: str | None = "/user.slice/user-1000.slice"
+
+    @property
+    def membership(self) -> Membership:
+        return Membership(None, None, None, self.cgroup)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,11 @@ lived is in the child's job already; the rest, used after the last sample, belon
 vanished child explains is of children that were never seen: it belongs to the parent's job.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from vmsonar.collectors.process.model import Job, Moved, Process, Usage
+from vmsonar.collectors.process.reader import GONE
+from vmsonar.collectors.process.table import ProcessTable
 
 _NOTHING: Usage = (0, 0, 0)
 
@@ -19,19 +21,8 @@ NEGLIGIBLE = 2
 class Accounting:
     """Credits jobs with what their members used, each tick once."""
 
-    def __init__(
-        self,
-        by_pid: dict[int, Process],
-        children: dict[int, set[Process]],
-        is_alive: Callable[[Process], bool],
-        look_again: Callable[[Process], bool],
-        ignores_children: Callable[[Process], bool],
-    ) -> None:
-        self._by_pid = by_pid
-        self._children = children
-        self._is_alive = is_alive
-        self._look_again = look_again
-        self._ignores_children = ignores_children
+    def __init__(self, table: ProcessTable) -> None:
+        self._table = table
         self._rounds = 0
 
     def settle(self, looked: list[Process], vanished: set[Process]) -> set[Process]:
@@ -40,7 +31,7 @@ class Accounting:
         self._rounds += 1
         for process in looked:
             _credit_own(process, self._rounds)
-        round_ = _Round(self._by_pid, looked, vanished | late, self._rounds - 1)
+        round_ = _Round(self._table.by_pid, looked, vanished | late, self._rounds - 1)
         postponed = set()
         for child in round_.by_depth():
             reaper = round_.match(child)
@@ -63,22 +54,22 @@ class Accounting:
             if process.reaped == process.counted_reaped and process.moved == process.counted_moved:
                 continue
             while ended := self._ended_below(process, vanished | late):
-                if not self._look_again(process):
+                if self._table.look(process) == GONE:
                     break
                 late |= ended
         return late
 
     def _ended_below(self, process: Process, known: set[Process]) -> set[Process]:
         ended: set[Process] = set()
-        for child in self._children.get(process.pid, ()):
-            if child not in known and not self._is_alive(child):
+        for child in self._table.children.get(process.pid, ()):
+            if child not in known and not self._table.is_alive(child):
                 ended.add(child)
                 ended |= self._ended_below(child, known)
         return ended
 
     def _note_silence(self, round_: "_Round", reaper: Process, child: Process) -> None:
         """Flags a child whose reaper ignores SIGCHLD: the kernel then adds its time to nobody."""
-        if reaper not in round_.risen and self._ignores_children(reaper):
+        if reaper not in round_.risen and self._table.ignores_children(reaper):
             _flag(child)
         if child.moved is not None and reaper.moved is None and child.job is not None:
             child.job.is_partial_io = True
@@ -100,6 +91,7 @@ class _Round:
             self._open(process)
 
     def _open(self, process: Process) -> None:
+        """Takes what rose since the last sample."""
         if process.reaped != process.counted_reaped:
             self.risen[process] = _minus(process.reaped, process.counted_reaped)
             process.counted_reaped = process.reaped

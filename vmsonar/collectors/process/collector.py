@@ -15,13 +15,11 @@ from vmsonar.collectors.process.activity import activity
 from vmsonar.collectors.process.command import policy
 from vmsonar.collectors.process.files import RESERVE, ProcessFiles
 from vmsonar.collectors.process.identity import Identities, ProcessFilter, encode_info
-from vmsonar.collectors.process.jobs import JobTable, PssReader, oldest
+from vmsonar.collectors.process.jobs import JobTable, Last, PssReader, oldest, read_last, take_over
 from vmsonar.collectors.process.model import DENIED, NOT_OPEN, Job, Process, encode_job_info
-from vmsonar.collectors.process.reader import CHANGED, GONE
-from vmsonar.collectors.process.restore import Last, read_last, restore_jobs, take_over
+from vmsonar.collectors.process.reader import CHANGED
 from vmsonar.collectors.process.table import PATIENCE, ProcessTable, process_capabilities, process_gaps
 from vmsonar.config.schema import Filters
-from vmsonar.host.proc_pid import ignores_children
 from vmsonar.host.roots import Host
 from vmsonar.host.users import Users
 
@@ -56,13 +54,7 @@ class ProcessCollector(Collector):
         self._users = Users(host.etc / "passwd", ask_system=host.is_this_machine)
         self._identities = Identities(self.files, self._users, policy(settings.command_line))
         self.jobs = JobTable(ids)
-        self._accounting = Accounting(
-            self.table.by_pid,
-            self.table.children,
-            self.table.is_alive,
-            self._look_again,
-            self._ignores_children,
-        )
+        self._accounting = Accounting(self.table)
         self._pss = PssReader(self.files.smaps_rollup)
         self._facts: dict[int, ProcessFacts] = {}
         self._containers: dict[str, list[int]] = {}
@@ -80,8 +72,9 @@ class ProcessCollector(Collector):
             self._users.refresh()
             self._users_due = now + PATIENCE
         first = self._previous == 0
-        if first and self._last is not None:
-            self._restore(self._last, tick.boot)
+        if first and self._last is not None and self._last.sample.boot == tick.boot:
+            self._remembered = self.jobs.restore(self._last)
+        self._last = None
         vanished, new = self.table.changes(now)
         for process in oldest(new):
             self._welcome(process, tick)
@@ -118,11 +111,6 @@ class ProcessCollector(Collector):
         files = ProcessFiles(self._root, budget)
         page = os.sysconf("SC_PAGE_SIZE")
         return ProcessTable(files, activity(self._root, files), self._filter.kernel_threads, page)
-
-    def _restore(self, last: Last, boot: str) -> None:
-        self._last = None
-        if last.sample.boot == boot:
-            self._remembered = restore_jobs(self.jobs, last)
 
     def _not_found_again(self) -> set[Process]:
         """The processes that ended between two runs of the daemon."""
@@ -249,17 +237,11 @@ class ProcessCollector(Collector):
             self._leave_container(process.facts)
             del self._facts[process.pid]
 
-    def _look_again(self, process: Process) -> bool:
-        return self.table.look(process) != GONE
-
-    def _ignores_children(self, process: Process) -> bool:
-        status = self.files.status(process)
-        return status is not None and ignores_children(status)
-
     def _rows(self, tick: Tick, first: bool) -> Rows:
         rows = Rows()
         rows.extend("process", self.table.rows(only_kept=self._filter.is_selective))
-        rows.extend("process_info", self._infos() if tick.fresh else self._new_infos)
+        infos = (process.info for process in self.table.by_name.values() if process.kept)
+        rows.extend("process_info", [*infos] if tick.fresh else self._new_infos)
         jobs = self.jobs.shown()
         for job in jobs:
             if job.is_dirty:
@@ -274,9 +256,6 @@ class ProcessCollector(Collector):
         tick.processes = self._facts
         tick.containers = self._containers
         return rows
-
-    def _infos(self) -> list[bytes]:
-        return [process.info for process in self.table.by_name.values() if process.kept]
 
     def _wall(self, tick: Tick, ticks: int) -> datetime:
         since_boot = timedelta(microseconds=ticks * 1_000_000 // self._hertz)

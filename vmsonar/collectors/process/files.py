@@ -13,6 +13,8 @@ from vmsonar.collectors.process.model import DENIED, NOT_OPEN, Process
 #: For everything in the daemon that is not a process being watched.
 RESERVE = 192
 
+_READ = os.O_RDONLY | os.O_CLOEXEC
+_PIN = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _STAT_SIZE = 1024
 _SMALL = 256
 _CGROUP_SIZE = 8192
@@ -38,7 +40,7 @@ class ProcessFiles:
         """The last pid that was given out, to a process or a thread; proc_loadavg(5)."""
         if self._loadavg_fd == NOT_OPEN:
             try:
-                self._loadavg_fd = os.open(f"{self._root}/loadavg", os.O_RDONLY | os.O_CLOEXEC)
+                self._loadavg_fd = os.open(f"{self._root}/loadavg", _READ)
             except OSError:
                 return None
         last = (_pread(self._loadavg_fd, _SMALL) or b"").split()[-1:]
@@ -52,9 +54,7 @@ class ProcessFiles:
     def pin(self, process: Process) -> bool:
         """Opens the folder for the time of one look: what is read in it is of one process."""
         try:
-            process.folder_fd = os.open(
-                f"{self._root}/{process.name}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-            )
+            process.folder_fd = os.open(f"{self._root}/{process.name}", _PIN)
         except OSError as error:
             self._note_exhaustion(error)
             return False
@@ -67,7 +67,7 @@ class ProcessFiles:
     def adopt(self, process: Process) -> bytes | None:
         """The first stat of a pinned process, whose descriptor is kept from now on if there is room."""
         try:
-            descriptor = os.open("stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process.folder_fd)
+            descriptor = os.open("stat", _READ, dir_fd=process.folder_fd)
         except OSError as error:
             self._note_exhaustion(error)
             return None
@@ -141,10 +141,7 @@ class ProcessFiles:
 
     def namespace(self, process: Process, kind: str) -> str | None:
         """Which namespace of that kind it is in, or None where we may not see that."""
-        try:
-            return os.readlink(f"{self._root}/{process.name}/ns/{kind}")
-        except OSError:
-            return None
+        return read_link(f"{self._root}/{process.name}/ns/{kind}")
 
     def shrink(self, processes: Iterable[Process]) -> None:
         """Gives up all kept descriptors that are beyond the budget."""
@@ -156,13 +153,8 @@ class ProcessFiles:
 
     def release(self, process: Process) -> None:
         """Closes what is kept of a process."""
-        for descriptor in (
-            process.stat_fd,
-            process.statm_fd,
-            process.io_fd,
-            process.cgroup_fd,
-            process.schedstat_fd,
-        ):
+        kept = (process.stat_fd, process.statm_fd, process.io_fd, process.cgroup_fd, process.schedstat_fd)
+        for descriptor in kept:
             if descriptor >= 0:
                 self._close(descriptor)
         process.stat_fd = process.statm_fd = process.io_fd = NOT_OPEN
@@ -178,7 +170,7 @@ class ProcessFiles:
         if process.stat_fd < 0 or self.open_count >= budget:
             return NOT_OPEN
         try:
-            descriptor = os.open(f"{self._root}/{process.name}/{leaf}", os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(f"{self._root}/{process.name}/{leaf}", _READ)
         except PermissionError:
             return DENIED
         except OSError as error:
@@ -193,10 +185,9 @@ class ProcessFiles:
     def _read_once(self, process: Process, leaf: str, size: int) -> bytes | None:
         try:
             if process.folder_fd >= 0:
-                descriptor = os.open(leaf, os.O_RDONLY | os.O_CLOEXEC, dir_fd=process.folder_fd)
+                descriptor = os.open(leaf, _READ, dir_fd=process.folder_fd)
             else:
-                path = f"{self._root}/{process.name}/{leaf}"
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = os.open(f"{self._root}/{process.name}/{leaf}", _READ)
         except OSError as error:
             self._note_exhaustion(error)
             return None
@@ -223,5 +214,13 @@ class ProcessFiles:
 def _pread(descriptor: int, size: int) -> bytes | None:
     try:
         return os.pread(descriptor, size, 0)
+    except OSError:
+        return None
+
+
+def read_link(path: str) -> str | None:
+    """Where a link leads, or None where we may not see that."""
+    try:
+        return os.readlink(path)
     except OSError:
         return None

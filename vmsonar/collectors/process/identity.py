@@ -1,16 +1,17 @@
 """What rarely changes during a process's life (user, program, control group), and which processes are recorded."""
 
-import os
 import re
+from collections.abc import Callable
 from fnmatch import translate
+from typing import Any
 
 from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.records import ProcessInfoRow
 
 from vmsonar.collectors.process.command import Policy, arguments
-from vmsonar.collectors.process.files import ProcessFiles
+from vmsonar.collectors.process.files import ProcessFiles, read_link
 from vmsonar.collectors.process.model import Identity, Process
-from vmsonar.config.schema import Filters, Selection
+from vmsonar.config.schema import Filters, UidRange
 from vmsonar.host.cgroups import Membership, membership
 from vmsonar.host.users import Users
 
@@ -24,7 +25,7 @@ class Identities:
         self._files = files
         self._users = users
         self._policy = command_policy
-        self._own_namespaces = {kind: _own_namespace(kind) for kind in ("user", "mnt")}
+        self._own_namespaces = {kind: read_link(f"/proc/self/ns/{kind}") for kind in ("user", "mnt")}
         # Thousands of processes share a few groups: one object for each.
         self._memberships: dict[bytes, Membership] = {}
 
@@ -42,14 +43,15 @@ class Identities:
             user_id=uid,
             user_name=self._users.name(uid) if uid is not None else None,
             program=process.comm.decode("utf-8", "backslashreplace"),
-            command=self._command(process, self._files.cmdline(process)),
+            command=self._command(process),
             membership=belongs,
             contained=contained if belongs.container_id is None else None,
             session=process.session,
             terminal=process.terminal,
         )
 
-    def _command(self, process: Process, cmdline: bytes | None) -> str | None:
+    def _command(self, process: Process) -> str | None:
+        cmdline = self._files.cmdline(process)
         if cmdline:
             return self._policy(arguments(cmdline))
         return process.identity.command if process.identity else None
@@ -86,51 +88,42 @@ def encode_info(process: Process, identity: Identity, series_id: str) -> bytes:
             pid=process.pid,
             start_ticks=process.start,
             started=process.started,
-            session_id=identity.session,
             terminal=identity.terminal,
-            program=identity.program,
-            command=identity.command,
-            user_id=identity.user_id,
-            user_name=identity.user_name,
-            user_source="process" if identity.user_id is not None else None,
-            container_id=identity.membership.container_id,
             contained=identity.contained,
             cgroup=identity.membership.path,
-            kernel_thread=True if process.is_kernel_thread else None,
+            kernel_thread=process.is_kernel_thread or None,
+            **identity.row_fields(),
         )
     )
 
 
-def _own_namespace(kind: str) -> str | None:
-    try:
-        return os.readlink(f"/proc/self/ns/{kind}")
-    except OSError:
-        return None
+Predicate = Callable[[Any], object]
 
 
-class _Patterns:
-    """A selection by shell patterns; leaving out wins, an empty `keep` keeps all."""
+class _Kept:
+    """A selection: leaving out wins, without anything to keep all is kept, what is unknown is not matched."""
 
-    def __init__(self, selection: Selection) -> None:
-        self._keep = _any_of(selection.keep)
-        self._leave_out = _any_of(selection.leave_out)
+    def __init__(self, keep: Predicate | None, leave_out: Predicate | None) -> None:
+        self._keep = keep
+        self._leave_out = leave_out
 
-    def keeps(self, text: str | None) -> bool:
-        if text is None:  # cannot be matched, so it is not kept
+    def __contains__(self, value: object) -> bool:
+        if value is None:
             return self._keep is None
-        if self._leave_out is not None and self._leave_out.match(text):
+        if self._leave_out is not None and self._leave_out(value):
             return False
-        return self._keep is None or self._keep.match(text) is not None
+        return self._keep is None or bool(self._keep(value))
 
 
 class ProcessFilter:
     """Decides by what the configuration says under `filters`."""
 
     def __init__(self, filters: Filters) -> None:
-        self._users = _Patterns(filters.users)
-        self._commands = _Patterns(filters.commands)
-        self._cgroups = _Patterns(filters.cgroups)
-        self._uids = filters.uids
+        self._users, self._commands, self._cgroups = (
+            _Kept(_matches_any(texts.keep), _matches_any(texts.leave_out))
+            for texts in (filters.users, filters.commands, filters.cgroups)
+        )
+        self._uids = _Kept(_lies_in_any(filters.uids.keep), _lies_in_any(filters.uids.leave_out))
         self.kernel_threads = filters.kernel_threads == "keep"
         #: Whether it leaves anything out at all.
         self.is_selective = filters != Filters(kernel_threads=filters.kernel_threads)
@@ -138,20 +131,16 @@ class ProcessFilter:
     def keeps(self, identity: Identity) -> bool:
         """Whether this process is recorded."""
         return (
-            self._keeps_uid(identity.user_id)
-            and self._users.keeps(identity.user_name)
-            and self._commands.keeps(identity.program)
-            and self._cgroups.keeps(identity.cgroup)
+            identity.user_id in self._uids
+            and identity.user_name in self._users
+            and identity.program in self._commands
+            and identity.membership.path in self._cgroups
         )
 
-    def _keeps_uid(self, uid: int | None) -> bool:
-        keep, leave_out = self._uids.keep, self._uids.leave_out
-        if uid is None:
-            return not keep
-        if any(uid in span for span in leave_out):
-            return False
-        return not keep or any(uid in span for span in keep)
+
+def _matches_any(patterns: list[str]) -> Predicate | None:
+    return re.compile("|".join(map(translate, patterns))).match if patterns else None
 
 
-def _any_of(patterns: list[str]) -> re.Pattern[str] | None:
-    return re.compile("|".join(translate(pattern) for pattern in patterns)) if patterns else None
+def _lies_in_any(spans: list[UidRange]) -> Predicate | None:
+    return (lambda uid: any(uid in span for span in spans)) if spans else None

@@ -1,11 +1,56 @@
-"""The jobs with living members, and what their forks still share (Pss_Anon of proc_pid_smaps_rollup(5))."""
+"""The jobs with living members, what their forks still share, and how an earlier run of the daemon left them."""
 
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 
+import msgspec
+from vmsonar_archive.format.lines import encode_row
+from vmsonar_archive.read.reader import last_sample
+from vmsonar_archive.records import JobInfoRow, JobRow, ProcessRow, Sample
 from vmsonar_archive.records.ids import SeriesIds
 
 from vmsonar.collectors.process.model import SMALL, Job, Process, family
+
+#: Resident bytes that may be walked per second on the average, and at once; a GiB takes about 4 ms.
+RATE = 128 << 20
+BURST = 4 << 30
+
+#: Nanoseconds for which an answer is trusted if nothing else changed.
+PATIENCE = 60 * 10**9
+
+_PSS_ANON = re.compile(rb"^Pss_Anon:\s*(\d+) kB$", re.MULTILINE)
+
+#: Two numbers that name a process or a job during one boot: its id and when it started.
+Key = tuple[int, int]
+
+
+class _Infos(msgspec.Struct):
+    job_info: list[JobInfoRow] = []
+
+
+@dataclass(slots=True)
+class Last:
+    """The last sample, and the descriptions of its jobs, which stand earlier in its segment."""
+
+    sample: Sample
+    job_infos: dict[Key, JobInfoRow] = field(default_factory=dict)
+
+
+def read_last(root: Path) -> Last | None:
+    """What the archive says last; None for one without a sample, or no archive."""
+    infos: dict[Key, JobInfoRow] = {}
+    decode = msgspec.json.Decoder(_Infos).decode
+
+    def see(line: bytes) -> None:
+        if b'"job_info":[' in line:
+            with suppress(msgspec.MsgspecError):
+                infos.update({(info.pgid, info.start_ticks): info for info in decode(line).job_info})
+
+    sample = last_sample(root, see)
+    return None if sample is None else Last(sample, infos)
 
 
 class JobTable:
@@ -30,16 +75,41 @@ class JobTable:
         if job is None or began:
             if job is not None:
                 self._retired.append(job)
-            job = self._jobs[key] = self.make(process.pgid, process.start, boot, process.kept)
+            series_id = self._ids.job(boot, process.pgid, process.start)
+            job = self._jobs[key] = Job(process.pgid, process.start, series_id, process.kept)
         job.join(process)
         return job if began else None
 
-    def make(self, pgid: int, start: int, boot: str, is_shown: bool) -> Job:
-        return Job(pgid, start, self._ids.job(boot, pgid, start), is_shown)
+    def restore(self, last: Last) -> dict[Key, Process]:
+        """Puts the jobs in as an earlier run left them and returns their processes, by pid and start."""
+        for row in last.sample.job:
+            if row.processes:
+                self._jobs[row.pgid, True] = self._restored(row, last)
+        processes = [_process(row) for row in last.sample.process]
+        for process in processes:
+            job = self._jobs.get((process.pgid, True))
+            if job is not None:
+                process.job = job
+                job.members.add(process)
+        return {(process.pid, process.start): process for process in processes}
 
-    def restore(self, job: Job) -> None:
-        """Puts in a job as an earlier run of the daemon saw it last."""
-        self._jobs[job.pgid, job.is_shown] = job
+    def _restored(self, row: JobRow, last: Last) -> Job:
+        info = last.job_infos.get((row.pgid, row.start_ticks))
+        return Job(
+            row.pgid,
+            row.start_ticks,
+            self._ids.job(last.sample.boot, row.pgid, row.start_ticks),
+            is_shown=True,
+            seen=row.processes_seen or 0,
+            user=row.user_ticks or 0,
+            system=row.system_ticks or 0,
+            major=row.major_faults or 0,
+            read=row.read_bytes,
+            write=row.write_bytes,
+            is_unattributed=bool(row.unattributed),
+            is_partial_io=bool(row.io_partial),
+            info=encode_row(info) if info else b"",
+        )
 
     def leave(self, process: Process) -> None:
         """Takes a process out of its job, which ends with its last member."""
@@ -61,9 +131,7 @@ class JobTable:
 
     def shown(self) -> list[Job]:
         """Every job to be recorded, those that just ended included."""
-        return [
-            job for jobs in (self._jobs.values(), self._retired, self._ended) for job in jobs if job.is_shown
-        ]
+        return [job for job in (*self._jobs.values(), *self._retired, *self._ended) if job.is_shown]
 
     def take_ended(self) -> list[Job]:
         """The jobs that ended since the last call, without those that gained a member again."""
@@ -73,8 +141,9 @@ class JobTable:
 
     def end_empty(self) -> None:
         """Ends restored jobs that have no members left."""
-        for job in [job for job in self._jobs.values() if not job.members]:
-            self._end(job)
+        for job in list(self._jobs.values()):
+            if not job.members:
+                self._end(job)
 
 
 def oldest(processes: Iterable[Process]) -> list[Process]:
@@ -87,18 +156,8 @@ def _is_another_group(job: Job, process: Process) -> bool:
     return process.looks == 1 and process.pid == process.pgid and process.start > job.start
 
 
-#: Resident bytes that may be walked per second on the average, and at once; a GiB takes about 4 ms.
-RATE = 128 << 20
-BURST = 4 << 30
-
-#: Nanoseconds for which an answer is trusted if nothing else changed.
-PATIENCE = 60 * 10**9
-
-_PSS_ANON = re.compile(rb"^Pss_Anon:\s*(\d+) kB$", re.MULTILINE)
-
-
 class PssReader:
-    """Keeps the shares of forked members up to date."""
+    """Keeps the shares of forked members up to date (Pss_Anon of proc_pid_smaps_rollup(5))."""
 
     def __init__(self, smaps_rollup: Callable[[Process], bytes | None]) -> None:
         self._read = smaps_rollup
@@ -142,3 +201,23 @@ class PssReader:
             return False
         self._allowance -= cost
         return True
+
+
+def take_over(process: Process, earlier: Process) -> None:
+    """Goes on with a process that an earlier run knew: only what it used since is new."""
+    process.counted = earlier.counted
+    process.counted_reaped = (*earlier.counted_reaped[:2], process.reaped[2])
+    process.counted_moved = earlier.counted_moved
+    if earlier.job is not None:
+        process.job = earlier.job
+        process.job.members.discard(earlier)
+        process.job.members.add(process)
+
+
+def _process(row: ProcessRow) -> Process:
+    process = Process(str(row.pid), start=row.start_ticks, ppid=row.ppid or 0, pgid=row.pgid or 0)
+    process.used = process.counted = (row.user_ticks or 0, row.system_ticks or 0, row.major_faults or 0)
+    process.reaped = process.counted_reaped = (row.child_user_ticks or 0, row.child_system_ticks or 0, 0)
+    if row.read_bytes is not None and row.write_bytes is not None:
+        process.moved = process.counted_moved = (row.read_bytes, row.write_bytes)
+    return process

@@ -1,7 +1,8 @@
 """What is remembered of processes and jobs between two samples."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.records import EventRow, JobInfoRow, JobRow
@@ -39,111 +40,83 @@ class Identity:
     session: int
     terminal: int
 
-    @property
-    def cgroup(self) -> str | None:
-        return self.membership.path
+    def row_fields(self) -> dict[str, Any]:
+        """What the info rows of a process and of its job have in common."""
+        return {
+            "session_id": self.session,
+            "program": self.program,
+            "command": self.command,
+            "container_id": self.membership.container_id,
+            "user_id": self.user_id,
+            "user_name": self.user_name,
+            "user_source": "process" if self.user_id is not None else None,
+        }
 
 
+@dataclass(slots=True, eq=False)
 class Process:
     """One process. Plain attributes: the sampling loop touches them a million times an hour."""
 
-    __slots__ = (
-        "cgroup_fd",
-        "comm",
-        "counted",
-        "counted_moved",
-        "counted_reaped",
-        "data_stack",
-        "facts",
-        "flags",
-        "folder_fd",
-        "head",
-        "identity",
-        "index",
-        "info",
-        "inherited",
-        "io_fd",
-        "io_text",
-        "job",
-        "kept",
-        "known_ppid",
-        "looks",
-        "minor",
-        "moved",
-        "name",
-        "noted",
-        "pace",
-        "paced",
-        "pgid",
-        "pid",
-        "ppid",
-        "pss_at",
-        "pss_private",
-        "reaped",
-        "resident",
-        "row",
-        "schedstat",
-        "schedstat_fd",
-        "session",
-        "shared",
-        "start",
-        "started",
-        "stat_fd",
-        "stat_used",
-        "statm_fd",
-        "tail",
-        "terminal",
-        "threads",
-        "used",
-        "virtual",
-        "weighed",
-    )
+    name: str
+    pid: int = field(init=False)
+    #: Where its clock stands in the arrays, and what the clock showed before the first look.
+    index: int = 0
+    noted: int = 0
+    schedstat: bytes = b""
+    looks: int = 0
+    stat_fd: int = NOT_OPEN
+    statm_fd: int = NOT_OPEN
+    io_fd: int = NOT_OPEN
+    cgroup_fd: int = NOT_OPEN
+    schedstat_fd: int = NOT_OPEN
+    folder_fd: int = NOT_OPEN
+    #: The stat line up to the last field we use; a blank is in none, so the first look finds a change.
+    stat_used: bytes = b" "
+    io_text: bytes = b""
+    comm: bytes = b""
+    start: int = -1
+    #: The same as wall time, found out once: the clock may be set later.
+    started: datetime | None = None
+    ppid: int = 0
+    known_ppid: int = 0
+    pgid: int = 0
+    session: int = 0
+    terminal: int = 0
+    flags: int = 0
+    threads: int = 0
+    minor: int = 0
+    virtual: int = 0
+    resident: int = 0
+    shared: int | None = None
+    data_stack: int | None = None
+    used: Usage = (0, 0, 0)
+    reaped: Usage = (0, 0, 0)
+    moved: Moved | None = None
+    #: What of the three above is in the totals of jobs.
+    counted: Usage = (0, 0, 0)
+    counted_reaped: Usage = (0, 0, 0)
+    counted_moved: Moved | None = None
+    #: Ticks it used before its last look that found any, and the number of that sample.
+    pace: int = 0
+    paced: int = 0
+    #: Memory a fork shared with its parent when it was first seen, and what Pss said later.
+    inherited: int = 0
+    pss_private: int | None = None
+    pss_at: int = 0
+    #: Threads, resident and shared bytes as they are in the sums of its job.
+    weighed: tuple[int, int, int] = (0, 0, 0)
+    #: The row, and the parts of it that come from stat and from io.
+    head: bytes = b""
+    tail: bytes = b"}"
+    row: bytes = b""
+    info: bytes = b""
+    kept: bool = True
+    identity: Identity | None = None
+    facts: ProcessFacts | None = None
+    job: "Job | None" = None
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.pid = int(name)
-        #: Where its clock stands in the arrays, and what the clock showed before the first look.
-        self.index = 0
-        self.noted = 0
-        self.schedstat = b""
-        self.looks = 0
-        self.stat_fd = self.statm_fd = self.io_fd = self.cgroup_fd = self.schedstat_fd = NOT_OPEN
-        self.folder_fd = NOT_OPEN
-        #: The stat line up to the last field we use; a blank is in none, so the first look finds a change.
-        self.stat_used = b" "
-        self.io_text = b""
-        self.comm = b""
-        self.start = -1
-        #: The same as wall time, found out once: the clock may be set later.
-        self.started: datetime | None = None
-        self.ppid = self.known_ppid = self.pgid = self.session = self.terminal = self.flags = 0
-        self.threads = self.minor = self.virtual = self.resident = 0
-        self.shared: int | None = None
-        self.data_stack: int | None = None
-        self.used: Usage = (0, 0, 0)
-        self.reaped: Usage = (0, 0, 0)
-        self.moved: Moved | None = None
-        #: What of the three above is in the totals of jobs.
-        self.counted: Usage = (0, 0, 0)
-        self.counted_reaped: Usage = (0, 0, 0)
-        self.counted_moved: Moved | None = None
-        #: Ticks it used before its last look that found any, and the number of that sample.
-        self.pace = self.paced = 0
-        #: Memory a fork shared with its parent when it was first seen, and what Pss said later.
-        self.inherited = 0
-        self.pss_private: int | None = None
-        self.pss_at = 0
-        #: Threads, resident and shared bytes as they are in the sums of its job.
-        self.weighed = (0, 0, 0)
-        #: The row, and the parts of it that come from stat and from io.
-        self.head = b""
-        self.tail = b"}"
-        self.row = b""
-        self.info = b""
-        self.kept = True
-        self.identity: Identity | None = None
-        self.facts: ProcessFacts | None = None
-        self.job: Job | None = None
+    def __post_init__(self) -> None:
+        self.pid = int(self.name)
 
     @property
     def anonymous(self) -> int:
@@ -160,59 +133,37 @@ class Process:
         return bool(self.flags & PF_FORKNOEXEC)
 
 
+@dataclass(slots=True, eq=False)
 class Job:
     """Running totals of one process group, and the rows that show them."""
 
-    __slots__ = (
-        "forks",
-        "info",
-        "is_dirty",
-        "is_partial_io",
-        "is_shown",
-        "is_unattributed",
-        "major",
-        "members",
-        "pgid",
-        "pss_asked",
-        "pss_members",
-        "read",
-        "resident",
-        "row",
-        "seen",
-        "series_id",
-        "shared",
-        "shared_peak",
-        "start",
-        "system",
-        "threads",
-        "user",
-        "write",
-    )
-
-    def __init__(self, pgid: int, start: int, series_id: str, is_shown: bool) -> None:
-        self.pgid = pgid
-        self.start = start
-        self.series_id = series_id
-        #: False for the processes that a filter leaves out: they are counted, so that nobody else gets their time.
-        self.is_shown = is_shown
-        self.members: set[Process] = set()
-        self.seen = 0
-        self.threads = self.resident = self.shared = 0
-        #: The most that one member has of shared memory; None when it must be found out anew.
-        self.shared_peak: int | None = 0
-        #: The members that may share much memory with another.
-        self.forks: set[Process] = set()
-        self.user = self.system = self.major = 0
-        self.read: int | None = None
-        self.write: int | None = None
-        self.is_unattributed = False
-        self.is_partial_io = False
-        #: When the kernel was last asked what its forks share, and of how many.
-        self.pss_asked = 0
-        self.pss_members = 0
-        self.is_dirty = True
-        self.row = b""
-        self.info = b""
+    pgid: int
+    start: int
+    series_id: str
+    #: False for the processes that a filter leaves out: they are counted, so that nobody else gets their time.
+    is_shown: bool
+    members: set[Process] = field(default_factory=set)
+    seen: int = 0
+    threads: int = 0
+    resident: int = 0
+    shared: int = 0
+    #: The most that one member has of shared memory; None when it must be found out anew.
+    shared_peak: int | None = 0
+    #: The members that may share much memory with another.
+    forks: set[Process] = field(default_factory=set)
+    user: int = 0
+    system: int = 0
+    major: int = 0
+    read: int | None = None
+    write: int | None = None
+    is_unattributed: bool = False
+    is_partial_io: bool = False
+    #: When the kernel was last asked what its forks share, and of how many.
+    pss_asked: int = 0
+    pss_members: int = 0
+    is_dirty: bool = True
+    row: bytes = b""
+    info: bytes = b""
 
     def join(self, process: Process) -> None:
         """Takes a process in; its time so far is not taken with it."""
@@ -231,7 +182,8 @@ class Job:
         weight = (process.threads, process.resident, process.shared or 0)
         if weight != process.weighed:
             self._exchange(process, weight)
-            if is_candidate(process):
+            # One that may share much with the process it was forked from.
+            if process.is_forked_copy and process.anonymous >= SMALL:
                 self.forks.add(process)
             else:
                 self.forks.discard(process)
@@ -254,8 +206,9 @@ class Job:
             self.shared_peak = max([member.weighed[2] for member in self.members], default=0)
         if not self.forks or len(self.members) == 1:
             return self.shared_peak + self.resident - self.shared, "sum"
-        anonymous, source = resolve_sharing(self.members, self.forks)
-        return self.shared_peak + anonymous, source
+        if all(member.pss_private is not None for member in family(self.members, self.forks)):
+            return self.shared_peak + sum([_by_pss(member) for member in self.members]), "pss"
+        return self.shared_peak + _estimate(self.members, self.forks), "estimate"
 
     def credit(self, usage: Usage) -> None:
         """Adds time and faults that no total holds yet."""
@@ -272,14 +225,10 @@ class Job:
 
     def encode(self) -> bytes:
         """The row, made anew only when something changed."""
-        if self.is_dirty:
-            self.row = encode_row(self._as_row())
-            self.is_dirty = False
-        return self.row
-
-    def _as_row(self) -> JobRow:
+        if not self.is_dirty:
+            return self.row
         memory, source = self.memory()
-        return JobRow(
+        row = JobRow(
             pgid=self.pgid,
             start_ticks=self.start,
             processes=len(self.members),
@@ -287,15 +236,18 @@ class Job:
             threads=self.threads,
             user_ticks=self.user,
             system_ticks=self.system,
-            unattributed=True if self.is_unattributed else None,
+            unattributed=self.is_unattributed or None,
             major_faults=self.major,
             memory=memory,
             memory_source=source,
             resident=self.resident,
             read_bytes=self.read,
             write_bytes=self.write,
-            io_partial=True if self.is_partial_io else None,
+            io_partial=self.is_partial_io or None,
         )
+        self.row = encode_row(row)
+        self.is_dirty = False
+        return self.row
 
     def encode_end(self) -> bytes:
         """The event that closes the series, with the last totals."""
@@ -325,27 +277,9 @@ def encode_job_info(job: Job, first: Process, started: datetime, first_seen: dat
             job_source="process_group" if slurm is None else "slurm",
             started=started,
             first_seen=first_seen,
-            session_id=identity.session,
-            program=identity.program,
-            command=identity.command,
-            container_id=identity.membership.container_id,
-            user_id=identity.user_id,
-            user_name=identity.user_name,
-            user_source="process" if identity.user_id is not None else None,
+            **identity.row_fields(),
         )
     )
-
-
-def is_candidate(process: Process) -> bool:
-    """Whether it may share much with the process it was forked from."""
-    return process.is_forked_copy and process.anonymous >= SMALL
-
-
-def resolve_sharing(members: set[Process], forks: set[Process]) -> tuple[int, str]:
-    """Anonymous bytes of members some of whom are large forks, and the source: pss or estimate."""
-    if all(member.pss_private is not None for member in family(members, forks)):
-        return sum([_by_pss(member) for member in members]), "pss"
-    return _estimate(members, forks), "estimate"
 
 
 def family(members: set[Process], forks: set[Process]) -> list[Process]:

@@ -31,6 +31,7 @@ _STAT = (
     b'"system_ticks":%b,"child_user_ticks":%b,"child_system_ticks":%b,"minor_faults":%b,"major_faults":%b,'
     b'"virtual":%b,"resident":%d'
 )
+_WITH_STATM = b'%b,"shared":%d,"data_stack":%d%b'
 _IO = b',"read_bytes":%b,"write_bytes":%b,"cancelled_bytes":%b,"read_chars":%b,"write_chars":%b}'  # fmt: skip
 
 
@@ -67,12 +68,7 @@ def encode_process(process: Process) -> bytes:
     """The row as the process stands now."""
     if process.shared is None or process.data_stack is None:
         return process.head + process.tail
-    return b'%b,"shared":%d,"data_stack":%d%b' % (
-        process.head,
-        process.shared,
-        process.data_stack,
-        process.tail,
-    )
+    return _WITH_STATM % (process.head, process.shared, process.data_stack, process.tail)
 
 
 #: What a look at a process may find: gone (or its pid reused), unchanged, changed.

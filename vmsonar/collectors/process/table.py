@@ -2,14 +2,17 @@
 
 import os
 from collections import OrderedDict, deque
+from collections.abc import Iterable
+from itertools import islice
 
 from vmsonar_archive.records import Capability
 
+from vmsonar.collectors.base import capability
 from vmsonar.collectors.process.activity import Activity
 from vmsonar.collectors.process.files import ProcessFiles
 from vmsonar.collectors.process.model import DENIED, PF_KTHREAD, Process
 from vmsonar.collectors.process.reader import CHANGED, GONE, LookResult, ProcessReader
-from vmsonar.host.proc_pid import FLAGS, START, split_stat
+from vmsonar.host.proc_pid import FLAGS, START, ignores_children, split_stat
 
 #: Nanoseconds after which a sleeper is read all the same.
 PATIENCE = 60 * 10**9
@@ -35,6 +38,7 @@ class ProcessTable:
         self.by_pid: dict[int, Process] = {}
         self.children: dict[int, set[Process]] = {}
         self.is_alive = activity.is_alive
+        self.ran = activity.ran
         self._activity = activity
         self._reader = ProcessReader(files, page)
         self._with_kernel_threads = kernel_threads
@@ -59,14 +63,12 @@ class ProcessTable:
             return self._compare_with_list()
         return self._depart(ended), self._arrive(given_out)
 
-    def ran(self) -> list[Process]:
-        """The processes that ran since the last call."""
-        return self._activity.ran()
-
     def sleepers_due(self, now: int) -> list[Process]:
         """The sleepers that are due to be read all the same: each about once a minute."""
-        share = _share(len(self._queue), now, self._checked)
-        return [self._next_sleeper() for _ in range(share)]
+        due = list(islice(self._queue, _share(len(self._queue), now, self._checked)))
+        for process in due:
+            self._queue.move_to_end(process)
+        return due
 
     def end_round(self, now: int) -> None:
         """Remembers when this round ended; the next one is measured from here."""
@@ -76,15 +78,16 @@ class ProcessTable:
         """Reads a process anew."""
         if process.stat_fd >= 0:
             found = self._reader.read(process, ran)
-        elif not self.files.pin(process):
-            found = GONE
-        else:
+        elif self.files.pin(process):
             found = self._reader.read(process, ran)
             self.files.unpin(process)
+        else:
+            found = GONE
         if found == CHANGED:
             self._activity.rows[process.index] = process.row
             if process.ppid != process.known_ppid:
-                self._reparent(process)
+                self._leave_parent(process)
+                self._join_parent(process)
         elif found == GONE:
             self._lost.add(process.name)
         return found
@@ -113,6 +116,11 @@ class ProcessTable:
             for child in self.children.get(process.pid, ())
             if self.by_name.get(child.name) is child
         ]
+
+    def ignores_children(self, process: Process) -> bool:
+        """Whether it ignores SIGCHLD: the kernel then charges nobody with what its children used."""
+        status = self.files.status(process)
+        return status is not None and ignores_children(status)
 
     def close(self) -> None:
         for process in self.by_pid.values():
@@ -202,8 +210,7 @@ class ProcessTable:
         self.by_pid[process.pid] = process
         self._activity.add(process)
         self._queue[process] = None
-        process.known_ppid = process.ppid
-        self.children.setdefault(process.ppid, set()).add(process)
+        self._join_parent(process)
 
     def _drop(self, name: str) -> Process:
         process = self.by_name.pop(name)
@@ -211,13 +218,7 @@ class ProcessTable:
         del self._queue[process]
         return process
 
-    def _next_sleeper(self) -> Process:
-        process = next(iter(self._queue))
-        self._queue.move_to_end(process)
-        return process
-
-    def _reparent(self, process: Process) -> None:
-        self._leave_parent(process)
+    def _join_parent(self, process: Process) -> None:
         process.known_ppid = process.ppid
         self.children.setdefault(process.ppid, set()).add(process)
 
@@ -247,7 +248,7 @@ class ProcessTable:
 
 def _share(length: int, now: int, since: int) -> int:
     """How many of a queue are due if each is to be read within PATIENCE."""
-    return min(length, length * (now - since) // PATIENCE + 1) if since else 0
+    return min(length, length * (now - since) // PATIENCE + 1) if 0 < since <= now else 0
 
 
 def process_gaps(table: ProcessTable) -> list[tuple[str, str]]:
@@ -255,45 +256,29 @@ def process_gaps(table: ProcessTable) -> list[tuple[str, str]]:
     gaps = []
     if _is_hidden(table):
         gaps.append(("hidepid", _HIDDEN))
-    if denied := _denied(table):
+    if denied := _denied(table.by_name.values()):
         gaps.append(("permission", f"{_IO_DENIED}; hidden for {denied} processes"))
     return gaps
 
 
 def process_capabilities(collector: str, table: ProcessTable) -> list[Capability]:
     """The same for `vmsonar doctor`."""
-    hidden = _is_hidden(table)
-    denied, others = _denied_of_others(table)
+    found = []
+    why = (_HIDDEN, _REMEDY_HIDDEN) if _is_hidden(table) else ()
+    found.append(capability(collector, "processes of all users", *why))
+    own = os.geteuid()
+    others = [process for process in table.by_name.values() if table.files.user_id(process) != own]
+    denied = _denied(others)
     # A few refuse everyone: those that are just ending, or live in another user namespace.
-    is_denied = 2 * denied > others
-    return [
-        Capability(
-            collector=collector,
-            item="processes of all users",
-            available=not hidden,
-            reason=_HIDDEN if hidden else None,
-            remedy=_REMEDY_HIDDEN if hidden else None,
-        ),
-        Capability(
-            collector=collector,
-            item="I/O of other users' processes",
-            available=not is_denied,
-            reason=f"{_IO_DENIED}; {denied} of {others} refuse" if is_denied else None,
-            remedy=_REMEDY_IO if is_denied else None,
-        ),
-    ]
+    is_denied = 2 * denied > len(others)
+    why = (f"{_IO_DENIED}; {denied} of {len(others)} refuse", _REMEDY_IO) if is_denied else ()
+    found.append(capability(collector, "I/O of other users' processes", *why))
+    return found
 
 
 def _is_hidden(table: ProcessTable) -> bool:
     return bool(table.by_name) and "1" not in table.by_name
 
 
-def _denied(table: ProcessTable) -> int:
-    return sum(process.io_fd == DENIED for process in table.by_name.values())
-
-
-def _denied_of_others(table: ProcessTable) -> tuple[int, int]:
-    """How many processes of other users refuse, and of how many."""
-    own = os.geteuid()
-    others = [process for process in table.by_name.values() if table.files.user_id(process) != own]
-    return sum(process.io_fd == DENIED for process in others), len(others)
+def _denied(processes: Iterable[Process]) -> int:
+    return sum(process.io_fd == DENIED for process in processes)
