@@ -8,61 +8,46 @@ class Interpreter(NamedTuple):
     """How one interpreter reads its options, as far as we need to know."""
 
     #: Letters of short options without a value, which may be run together.
-    letters: str = ""
+    letters: str
     #: Options whose value is the next argument.
-    valued: frozenset[str] = frozenset()
+    valued: frozenset[str]
     #: Long options without a value; one with `=value` is always passed over.
-    flags: frozenset[str] = frozenset()
+    flags: frozenset[str]
     #: Options whose value names what runs.
-    named: frozenset[str] = frozenset()
+    named: frozenset[str]
     #: Letters or options whose value is program text: recorded never.
-    text: frozenset[str] = frozenset({"-c"})
+    text: frozenset[str]
 
 
-_SHELL = Interpreter(
+def _interpreter(
+    letters: str = "", valued: str = "", flags: str = "", named: str = "", text: str = "-c"
+) -> Interpreter:
+    return Interpreter(letters, *(frozenset(words.split()) for words in (valued, flags, named, text)))
+
+
+_SHELL = _interpreter(
     letters="abefhiklmnprtuvxBCEHPT",
-    valued=frozenset({"-o", "-O", "--rcfile", "--init-file", "+o", "+O"}),
-    flags=frozenset({"--login", "--noprofile", "--norc", "--posix", "--verbose", "--restricted"}),
+    valued="-o -O --rcfile --init-file +o +O",
+    flags="--login --noprofile --norc --posix --verbose --restricted",
 )
-_PYTHON = Interpreter(
-    letters="bBdEhiIOPqsSuvVx",
-    valued=frozenset({"-W", "-X", "--check-hash-based-pycs"}),
-    named=frozenset({"-m"}),
+_JAVA = _interpreter(
+    valued="-cp -classpath --class-path -p --module-path --add-modules",
+    flags="-server -client --enable-preview",
+    named="-jar -m --module",
+    text="",
 )
-_PERL = Interpreter(letters="acdfnpsStTuUvwWX", text=frozenset({"-e", "-E"}))
-_RUBY = Interpreter(letters="adlnpsSvwW", valued=frozenset({"-I", "-r", "-C"}), text=frozenset({"-e"}))
-_NODE = Interpreter(
-    letters="i", valued=frozenset({"-r", "--require", "--import"}), text=frozenset({"-e", "-p"})
-)
-_RSCRIPT = Interpreter(
-    flags=frozenset({"--vanilla", "--verbose", "--no-save", "--slave", "--no-restore"}),
-    text=frozenset({"-e"}),
-)
-_PHP = Interpreter(
-    letters="aCeHilnqsvwz",
-    valued=frozenset({"-d", "-c", "-z"}),
-    named=frozenset({"-f"}),
-    text=frozenset({"-r", "-B", "-R", "-E"}),
-)
-_JAVA = Interpreter(
-    valued=frozenset({"-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules"}),
-    flags=frozenset({"-server", "-client", "--enable-preview"}),
-    named=frozenset({"-jar", "-m", "--module"}),
-    text=frozenset(),
-)
-_PLAIN = Interpreter()
-
-_KNOWN = {
-    **dict.fromkeys(("sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "rbash"), _SHELL),
-    **dict.fromkeys(("python", "pypy"), _PYTHON),
-    "perl": _PERL,
-    "ruby": _RUBY,
-    **dict.fromkeys(("node", "nodejs"), _NODE),
-    "Rscript": _RSCRIPT,
-    "php": _PHP,
+_BY_NAMES = {
+    "sh bash dash ash ksh mksh zsh rbash": _SHELL,
+    "python pypy": _interpreter("bBdEhiIOPqsSuvVx", valued="-W -X --check-hash-based-pycs", named="-m"),
+    "perl": _interpreter("acdfnpsStTuUvwWX", text="-e -E"),
+    "ruby": _interpreter("adlnpsSvwW", valued="-I -r -C", text="-e"),
+    "node nodejs": _interpreter("i", valued="-r --require --import", text="-e -p"),
+    "Rscript": _interpreter(flags="--vanilla --verbose --no-save --slave --no-restore", text="-e"),
+    "php": _interpreter("aCeHilnqsvwz", valued="-d -c -z", named="-f", text="-r -B -R -E"),
     "java": _JAVA,
-    **dict.fromkeys(("lua", "luajit", "julia", "tclsh", "wish", "guile", "fish"), _PLAIN),
+    "lua luajit julia tclsh wish guile fish": _interpreter(),
 }
+_KNOWN = {name: known for names, known in _BY_NAMES.items() for name in names.split()}
 _VERSION = re.compile(r"[0-9.]+t?$", re.ASCII)
 
 

@@ -103,18 +103,17 @@ class _Line:
         """True for values that are no secret although they stand in the place of one: a file, yes, no, ports."""
         if self._before in self._own or self._hands_over(self._before):
             return False
-        if self._before in _P_OPTIONS and self._before != known.PASSWORD_P.get(self._program):
-            return bool(known.PORTS.fullmatch(arg) or known.PLAIN_VALUE.fullmatch(arg))
-        return self._before not in _P_OPTIONS and bool(known.PLAIN_VALUE.fullmatch(arg))
+        if self._before not in _P_OPTIONS:
+            return bool(known.PLAIN_VALUE.fullmatch(arg))
+        if self._before in known.PASSWORD_P.get(self._program, ()):
+            return False
+        return bool(known.PORTS.fullmatch(arg) or known.PLAIN_VALUE.fullmatch(arg))
 
     def _expect(self, index: int, arg: str) -> None:
         """What this word says about the next one."""
         self._find_program(index, arg)
-        self._hide = (
-            arg in self._own
-            or (index > 0 and self._hands_over(arg))
-            or (index > 0 and self._after_share(arg))
-        )
+        is_share = self._program in known.SHARING and arg.startswith(("//", "\\\\"))
+        self._hide = arg in self._own or (index > 0 and (is_share or self._hands_over(arg)))
         if not self._hide:
             asks = self._asks_for_secret(arg, index)
             self._hide, self._hide_plain = asks and arg.startswith("-"), asks and not arg.startswith("-")
@@ -128,12 +127,7 @@ class _Line:
             self._program = name
         if name in known.OF_PROGRAM:
             self._own = known.OF_PROGRAM[name]
-        if (
-            name in known.PASSWORD_P
-            or name in known.POSITIONAL
-            or name in known.SHARING
-            or name in known.ASSIGNING
-        ):
+        if any(name in some for some in (known.PASSWORD_P, known.POSITIONAL, known.SHARING, known.ASSIGNING)):
             self._program = name
         if interpreter(name) is not None or name in known.SHELLS_OUT:
             self._runner = name
@@ -149,9 +143,6 @@ class _Line:
             return False
         self._positional -= 1
         return self._positional < 0
-
-    def _after_share(self, arg: str) -> bool:
-        return self._program in known.SHARING and arg.startswith(("//", "\\\\"))
 
     def _hands_over(self, arg: str) -> bool:
         """Whether program text follows, be it of an interpreter that sudo, env or timeout started."""
@@ -185,15 +176,8 @@ class _Line:
     def _argument(self, arg: str, index: int) -> str:
         if self._before in known.USER_OPTIONS or (":" in arg and _ENDS_IN_USER.fullmatch(self._before)):
             return _without_password(arg)
-        if (
-            index
-            and arg[:2] in ("-p", "-P")
-            and len(arg) > 2
-            and arg[1:].partition(":")[0] not in known.P_WORDS
-        ):
-            glued = self._glued(arg)
-            if glued:
-                return glued
+        if index and self._is_glued_password(arg):
+            return f"{arg[:2]}{MASK}"
         for option in self._own:
             # A word after one dash is an option of its own in openssl.
             if arg.startswith(option) and arg != option and arg[1:2] != "-" and self._program != "openssl":
@@ -202,12 +186,12 @@ class _Line:
             return f"{arg.partition('=')[0]}={MASK}"
         return _masked_word(arg) if len(arg.split(None, 1)) < 2 else _masked_sentence(arg)
 
-    def _glued(self, arg: str) -> str:
+    def _is_glued_password(self, arg: str) -> bool:
         """-pSECRET differs from -pVALUE only by the program, or by the form of a port."""
-        if self._program in known.OTHER_P:
-            return ""
+        if arg[:2] not in ("-p", "-P") or len(arg) <= 2 or self._program in known.OTHER_P:
+            return False
         is_port = known.PORTS.fullmatch(arg[2:]) and self._program not in known.PASSWORD_P
-        return "" if is_port else f"{arg[:2]}{MASK}"
+        return not is_port and arg[1:].partition(":")[0] not in known.P_WORDS
 
 
 def _is_secret(name: str) -> bool:

@@ -7,23 +7,18 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+def _by_program(options: dict[str, str]) -> dict[str, frozenset[str]]:
+    """Options by program, from options by programs."""
+    return {name: _words(found) for names, found in options.items() for name in names.split()}
+
+
 #: Words of a name, divided at -, _, . and capitals, whose value is a secret: --db-pw, apiKey, AWS_SECRET_ACCESS_KEY.
 WORDS = _words("""
     pass pw pwd psw pswd passwd passcode passin passout pin otp totp mfa psk key auth authorization authenticate
     bearer cookie cookies sig signature hmac private sas jwt pat dsn webhook community cred creds login
     """)
 #: The same as a part of a word: PGPASSWORD, clientsecret, authtoken.
-PARTS = (
-    "password",
-    "passwort",
-    "passwd",
-    "passphrase",
-    "secret",
-    "token",
-    "credential",
-    "apikey",
-    "sessionid",
-)
+PARTS = tuple(_words("password passwort passwd passphrase secret token credential apikey sessionid"))
 #: The same at the end of a word: dbpw, rootpw, storepass, authkey.
 ENDS = tuple(
     _words("""
@@ -33,15 +28,10 @@ ENDS = tuple(
     """)
 )
 #: Two words that mean it together.
-PAIRS = frozenset(
-    {
-        ("session", "id"),
-        ("connection", "string"),
-        ("from", "literal"),
-        ("recovery", "code"),
-        ("unlock", "code"),
-    }
-)
+PAIRS = {
+    tuple(pair.split())
+    for pair in ("session id", "connection string", "from literal", "recovery code", "unlock code")
+}
 #: Words that hold one of the above by chance.
 INNOCENT = _words("""
     tokens tokenize tokenizer tokenizers tokenization detokenize bypass compass multipass overpass surpass
@@ -58,7 +48,7 @@ DESCRIBING = _words("""
 #: First words of names that end in "key" and are none: --sort-key.
 ORDERING = _words("sort primary partition foreign group order public host hot")
 #: Parameters of a URL's query, beside those that their name gives away.
-PARAMETERS = frozenset(("code", "key", "sig", "k", "st", "hash"))
+PARAMETERS = _words("code key sig k st hash")
 #: Values that tell nothing, whatever they are called.
 PLAIN_VALUE = re.compile(
     r"\d{1,2}|true|false|yes|no|on|off|none|null|auto|always|never|stdin|-|"
@@ -82,33 +72,25 @@ SHAPES = re.compile(
 #: Where a web hook is called, whoever knows the path may call it.
 HOOKS = ("://hooks.", "webhook")
 
-_LDAP = frozenset(("-w", "-y"))
-_HTTPIE = frozenset(("-a",))
 #: Options that hold a secret in one program only.
-OF_PROGRAM: dict[str, frozenset[str]] = {
-    "redis-cli": frozenset(("-a",)),
-    "openssl": frozenset(("-k", "-K")),
-    "curl": frozenset(("-b",)),
-    "aws": frozenset(("--value",)),
-    "gh": frozenset(("--body", "-b")),
-    "doctl": frozenset(("-t",)),
-    "influx": frozenset(("-t",)),
-    "codecov": frozenset(("-t",)),
-    "kadmin": frozenset(("-w",)),
-    "security": frozenset(("-w",)),
-    "ssh-keygen": frozenset(("-N",)),
-    "db2": frozenset(("using",)),
-    "rar": frozenset(("-hp",)),
-    "ldappasswd": frozenset(("-w", "-s", "-a")),
-    **dict.fromkeys(
-        ("ldapsearch", "ldapadd", "ldapmodify", "ldapdelete", "ldapwhoami", "ldapcompare"), _LDAP
-    ),
-    **dict.fromkeys(
-        ("snmpget", "snmpwalk", "snmpset", "snmpbulkwalk", "snmpbulkget"), frozenset(("-A", "-X", "-c"))
-    ),
-    **dict.fromkeys(("ab",), frozenset(("-A",))),
-    **dict.fromkeys(("http", "https", "xh", "hey"), _HTTPIE),
-}
+OF_PROGRAM = _by_program(
+    {
+        "redis-cli http https xh hey": "-a",
+        "openssl": "-k -K",
+        "curl": "-b",
+        "aws": "--value",
+        "gh": "--body -b",
+        "doctl influx codecov": "-t",
+        "kadmin security": "-w",
+        "ssh-keygen": "-N",
+        "db2": "using",
+        "rar": "-hp",
+        "ab": "-A",
+        "ldappasswd": "-w -s -a",
+        "ldapsearch ldapadd ldapmodify ldapdelete ldapwhoami ldapcompare": "-w -y",
+        "snmpget snmpwalk snmpset snmpbulkwalk snmpbulkget": "-A -X -c",
+    }
+)
 #: Programs, and a subcommand, after which plain words are secrets; the number says how many come first.
 POSITIONAL: dict[str, dict[str, int]] = {
     "htpasswd": {"": 1},
@@ -130,17 +112,17 @@ POSITIONAL: dict[str, dict[str, int]] = {
     "mysqladmin": {"password": 0},
 }
 #: Programs whose every NAME=VALUE is a secret.
-ASSIGNING = frozenset(("vault", "fly", "flyctl"))
+ASSIGNING = _words("vault fly flyctl")
 #: Programs that take a password after //host/share.
-SHARING = frozenset(("smbclient", "net"))
+SHARING = _words("smbclient net")
 #: Programs in which -p or -P, also with its value glued to it, is a password, even one of digits.
-PASSWORD_P: dict[str, str] = {
-    **dict.fromkeys(
-        _words("mysql mysqldump mysqladmin mysqlimport mysqlcheck mysqlshow mariadb mariadb-dump"), "-p"
-    ),
-    **dict.fromkeys(_words("sshpass 7z 7za 7zr unrar rar twine"), "-p"),
-    **dict.fromkeys(_words("zip unzip ipmitool sqlcmd bcp tsql"), "-P"),
-}
+PASSWORD_P = _by_program(
+    {
+        "mysql mysqldump mysqladmin mysqlimport mysqlcheck mysqlshow mariadb mariadb-dump": "-p",
+        "sshpass 7z 7za 7zr unrar rar twine": "-p",
+        "zip unzip ipmitool sqlcmd bcp tsql": "-P",
+    }
+)
 #: Programs in which they are something else.
 OTHER_P = _words("""
     mkdir cp install rsync tar ssh scp sftp ps top htop gdb strace ltrace perf lsof taskset renice ionice chrt
@@ -164,6 +146,6 @@ WRAPPERS = _words("""
     sshpass watch su runuser flock parallel find docker podman kubectl busybox systemd-run unshare nsenter
     """)
 #: Programs that are handed a shell's text, or their own, after -c.
-SHELLS_OUT = frozenset(("su", "runuser", "script", "flock", "sg", "expect"))
+SHELLS_OUT = _words("su runuser script flock sg expect")
 #: Options whose value is name:password, name%password or name,password.
 USER_OPTIONS = ("-u", "--user", "--proxy-user", "-U", "--login", "-E", "--cert")
