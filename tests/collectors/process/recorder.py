@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from uuid import UUID
 
 import msgspec
 from vmsonar_archive.records import EventRow, GapRow, JobInfoRow, JobRow, ProcessInfoRow, ProcessRow, Sample
-from vmsonar_archive.records.ids import SeriesIds
 
-from vmsonar.collectors.base import Rows, Tick
-from vmsonar.collectors.process.collector import ProcessCollector, ProcessSettings
+from vmsonar.collectors.base import Rows, Setup, Tick
+from vmsonar.collectors.process.collector import ProcessCollector
 from vmsonar.collectors.process.jobs import Last
+from vmsonar.config.schema import Config
 from vmsonar.host.roots import Host
 
 HERTZ = os.sysconf("SC_CLK_TCK")
@@ -25,9 +24,13 @@ class Recorder:
     """A collector and all samples that it gave."""
 
     def __init__(
-        self, settings: ProcessSettings | None = None, host: Host | None = None, last: Last | None = None
+        self,
+        config: Config | None = None,
+        host: Host | None = None,
+        last: Last | None = None,
+        descriptors: int | None = None,
     ) -> None:
-        self.collector = ProcessCollector(host or Host(), SeriesIds(UUID(int=0)), settings, last)
+        self.collector = ProcessCollector(Setup(config or Config(), host), last, descriptors)
         self.samples: list[Sample] = []
         self.ticks: list[Tick] = []
 
@@ -93,9 +96,12 @@ def as_sample(tick: Tick, rows: Rows, seq: int) -> Sample:
 
 @contextmanager
 def recording(
-    settings: ProcessSettings | None = None, host: Host | None = None, last: Last | None = None
+    config: Config | None = None,
+    host: Host | None = None,
+    last: Last | None = None,
+    descriptors: int | None = None,
 ) -> Iterator[Recorder]:
-    recorder = Recorder(settings, host, last)
+    recorder = Recorder(config, host, last, descriptors)
     try:
         yield recorder
     finally:

@@ -14,9 +14,8 @@ from tests.collectors.process.recorder import BOOT, Recorder, assert_never_decre
 from tests.making.archives import open_writer, utc_now
 from tests.real.wait import wait_for_cpu
 from vmsonar.collectors.base import Tick
-from vmsonar.collectors.process.collector import ProcessSettings
 from vmsonar.collectors.process.jobs import Last, read_last
-from vmsonar.config.schema import Filters, Selection
+from vmsonar.config.schema import Collectors, Config, Filters, Selection
 
 BURN = "import os, sys, time\nwhile True:\n    for _ in range(10000): pass\n"
 # Starts two workers in groups of their own, and ends both when told.
@@ -154,8 +153,8 @@ def test_who_is_left_out_is_not_shown_but_nobody_gets_its_time() -> None:
         "print(one.pid, flush=True); sys.stdin.readline(); one.kill(); one.wait(); print('y', flush=True)\n"
     )
     code += "sys.stdin.readline()\n"
-    settings = ProcessSettings(filters=Filters(commands=Selection(leave_out=["sh", "dash"])))
-    with recording(settings) as recorder, work.spawn(code) as process:
+    config = Config(filters=Filters(commands=Selection(leave_out=["sh", "dash"])))
+    with recording(config) as recorder, work.spawn(code) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         child = int(process.stdout.readline())
@@ -174,7 +173,7 @@ def test_who_is_left_out_is_not_shown_but_nobody_gets_its_time() -> None:
 
 
 def test_without_jobs_there_are_only_processes() -> None:
-    with recording(ProcessSettings(with_jobs=False)) as recorder:
+    with recording(Config(collectors=Collectors(job="none"))) as recorder:
         recorder.sample()
         sample = recorder.sample(fresh=True)
         assert sample.process

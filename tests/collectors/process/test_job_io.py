@@ -40,14 +40,12 @@ def told(path: Path) -> dict[str, int]:
 
 @pytest.mark.parametrize("descriptors", [None, 0])
 def test_a_job_has_the_bytes_that_its_members_moved(tmp_path: Path, descriptors: int | None) -> None:
-    from vmsonar.collectors.process.collector import ProcessSettings
-
     script, said = tmp_path / "write.py", tmp_path / "io"
     script.write_text(_WRITE)
     code = (
         f"import sys; sys.argv = ['x', {str(tmp_path)!r}, {str(said)!r}]; exec(open({str(script)!r}).read())"
     )
-    with recording(ProcessSettings(descriptors=descriptors)) as recorder, work.spawn(code) as process:
+    with recording(descriptors=descriptors) as recorder, work.spawn(code) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for _ in range(2):

@@ -16,8 +16,7 @@ from tests.collectors.process import work
 from tests.collectors.process.recorder import Recorder, assert_never_decreases, recording, seconds
 from tests.parts import requires
 from vmsonar.collectors.process import activity
-from vmsonar.collectors.process.collector import ProcessSettings
-from vmsonar.config.schema import Filters
+from vmsonar.config.schema import Config, Filters
 
 HERE = Path(__file__).parents[3]
 
@@ -157,7 +156,7 @@ def same_rows(one: Recorder, other: Recorder, pids: list[int]) -> None:
 def test_without_descriptors_it_is_as_right(budget: int) -> None:
     with (
         recording() as rich,
-        recording(ProcessSettings(descriptors=budget)) as poor,
+        recording(descriptors=budget) as poor,
         sleeper("sum(range(10**6))") as one,
         sleeper() as other,
     ):
@@ -167,8 +166,8 @@ def test_without_descriptors_it_is_as_right(budget: int) -> None:
             poor.sample(fresh=True)
         same_rows(rich, poor, [one.pid, other.pid])
         assert rich.job_rows(one.pid)[-1] == poor.job_rows(one.pid)[-1]
-        assert poor.collector.files.open_count <= budget
-        assert rich.collector.files.open_count >= 20
+        assert poor.collector.table.files.open_count <= budget
+        assert rich.collector.table.files.open_count >= 20
 
 
 def test_where_the_clocks_are_anothers_schedstat_tells_who_ran(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +235,7 @@ def test_asking_what_can_be_seen_does_not_disturb_the_first_sample() -> None:
 
 
 def test_kernel_threads_are_left_out_unless_asked_for() -> None:
-    with recording() as recorder, recording(ProcessSettings(filters=Filters(kernel_threads="keep"))) as every:
+    with recording() as recorder, recording(Config(filters=Filters(kernel_threads="keep"))) as every:
         usual = {info.pid: info for info in recorder.sample().process_info}
         kernel = [info for info in every.sample().process_info if info.kernel_thread]
         if not kernel:

@@ -15,7 +15,7 @@ from vmsonar.collectors.container.cgroup import Descriptors, Group, GroupReader,
 from vmsonar.collectors.container.link import COMPANION_SOCKET, Book, Companion, Link
 from vmsonar.collectors.container.network import Networks
 from vmsonar.collectors.container.owner import Owners, event_row, info_row, owner_of
-from vmsonar.collectors.container.wire import ContainerEvent, ContainerFacts, engine_sockets
+from vmsonar.collectors.container.wire import ContainerEvent, engine_sockets
 from vmsonar.host.cgroups import membership
 from vmsonar.host.files import read_text
 from vmsonar.host.roots import Host
@@ -198,21 +198,17 @@ class ContainerCollector(Collector):
                     rows.extend("container_info", [encoded])
 
     def _info(self, container_id: str) -> ContainerInfoRow:
-        live = self._live.by_id.get(container_id) or self._live.departed.get(container_id)
+        live, departed = self._live.by_id.get(container_id), self._live.departed.get(container_id)
+        known = live or departed
+        engine, cgroup = (known.engine, known.cgroup) if known else (None, None)
         facts = self._book.facts.get(container_id)
-        owners = self._owners(live, facts)
-        engine, cgroup = (live.engine, live.cgroup) if live else (None, None)
+        # The process id of one that went may be another's by now.
+        owners = departed.owners if departed and not live else None
+        pid = live.pid if live else None
+        owners = owners or owner_of(self._setup.host.proc, engine, cgroup, pid, facts)
+        if live:
+            live.owners = owners
         return info_row(self._setup.ids, container_id, facts, owners, self._users.name, engine, cgroup)
-
-    def _owners(self, live: Live | None, facts: ContainerFacts | None) -> Owners | None:
-        proc = self._setup.host.proc
-        if live is None:
-            return owner_of(proc, None, None, None, facts)
-        if live.container_id in self._live.by_id:
-            live.owners = owner_of(proc, live.engine, live.cgroup, live.pid, facts)
-            return live.owners
-        # Its process id may be another's by now.
-        return live.owners or owner_of(proc, live.engine, live.cgroup, None, facts)
 
     def _add_events(self, rows: Rows, came: list[str], went: list[str]) -> None:
         for event in self._book.events:

@@ -52,8 +52,8 @@ class Networks:
         self._host = namespace_of(proc, 1) or namespace_of(proc, "self")
         self._owners: dict[int, str] = {}
         self._inodes: dict[str, tuple[int, int]] = {}
-        self._traffic: dict[int, Traffic] = {}
-        self._texts: dict[int, bytes] = {}
+        #: By namespace: what its file said, and what that means.
+        self._traffic: dict[int, tuple[bytes, Traffic]] = {}
         self._seen: set[int] = set()
 
     def begin(self, alive: Collection[str]) -> None:
@@ -63,7 +63,6 @@ class Networks:
             self._inodes = {name: found for name, found in self._inodes.items() if name in alive}
             left = {inode for _, inode in self._inodes.values()}
             self._owners = {inode: name for inode, name in self._owners.items() if name in alive}
-            self._texts = {inode: text for inode, text in self._texts.items() if inode in left}
             self._traffic = {inode: found for inode, found in self._traffic.items() if inode in left}
 
     def of(self, container_id: str, pid: int) -> dict[str, int | bool] | None:
@@ -73,13 +72,16 @@ class Networks:
             return None
         if inode not in self._seen:
             try:
-                self._update(inode, _read(f"{self._proc}/{pid}/net/dev"))
+                text = _read(f"{self._proc}/{pid}/net/dev")
             except OSError:
                 return None
+            self._seen.add(inode)
+            if inode not in self._traffic or self._traffic[inode][0] != text:
+                self._traffic[inode] = (text, parse_net_dev(text))
         # The first one seen in a namespace owns it: asked in order of age, that is the one that made it.
         owner = self._owners.setdefault(inode, container_id)
         shared = inode == self._host or owner != container_id
-        return self._traffic[inode]._asdict() | {"network_namespace": inode, "network_shared": shared}
+        return self._traffic[inode][1]._asdict() | {"network_namespace": inode, "network_shared": shared}
 
     def _inode(self, container_id: str, pid: int) -> int | None:
         known = self._inodes.get(container_id)
@@ -89,12 +91,6 @@ class Networks:
         if inode is not None:
             self._inodes[container_id] = (pid, inode)
         return inode
-
-    def _update(self, inode: int, text: bytes) -> None:
-        self._seen.add(inode)
-        if self._texts.get(inode) != text:
-            self._texts[inode] = text
-            self._traffic[inode] = parse_net_dev(text)
 
 
 def _read(path: str) -> bytes:

@@ -78,10 +78,7 @@ class ByClock(Activity):
 
     def remove(self, process: Process) -> None:
         super().remove(process)
-        columns = (
-            (self._clocks, self._spent) if self._probed is None else (self._clocks, self._spent, self._probed)
-        )
-        for column in columns:
+        for column in (self._clocks, self._spent, *([] if self._probed is None else [self._probed])):
             last = column.pop()
             if process.index < len(column):
                 column[process.index] = last

@@ -1,38 +1,24 @@
 """Processes and jobs: who runs, what they use, and what became of those who ended."""
 
 import os
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import msgspec
 from vmsonar_archive.records import Capability, JobInfoRow
-from vmsonar_archive.records.ids import SeriesIds
 from vmsonar_archive.system.files import raise_descriptor_limit
 
 from vmsonar.collectors.base import Collector, ProcessFacts, Rows, Setup, Tick
 from vmsonar.collectors.process.accounting import Accounting
-from vmsonar.collectors.process.activity import activity
 from vmsonar.collectors.process.command import policy
-from vmsonar.collectors.process.files import RESERVE, ProcessFiles
+from vmsonar.collectors.process.files import RESERVE
 from vmsonar.collectors.process.identity import Identities, ProcessFilter, encode_info
 from vmsonar.collectors.process.jobs import JobTable, Last, PssReader, oldest, read_last, take_over
 from vmsonar.collectors.process.model import DENIED, NOT_OPEN, Job, Process, encode_job_info
 from vmsonar.collectors.process.reader import CHANGED
 from vmsonar.collectors.process.table import PATIENCE, ProcessTable, process_capabilities, process_gaps
-from vmsonar.config.schema import Filters
-from vmsonar.host.roots import Host
 from vmsonar.host.users import Users
 
-
-@dataclass(frozen=True, slots=True)
-class ProcessSettings:
-    """What the configuration says about processes."""
-
-    command_line: str = "program"
-    filters: Filters = field(default_factory=Filters)
-    with_jobs: bool = True
-    #: How many descriptors processes may take; None for all that the system allows.
-    descriptors: int | None = None
+_HERTZ = os.sysconf("SC_CLK_TCK")
 
 
 class ProcessCollector(Collector):
@@ -41,21 +27,20 @@ class ProcessCollector(Collector):
     name = "process"
     kinds = ("process", "process_info", "job", "job_info", "event", "gap")
 
-    def __init__(
-        self, host: Host, ids: SeriesIds, settings: ProcessSettings | None = None, last: Last | None = None
-    ) -> None:
-        self._settings = settings = settings or ProcessSettings()
-        self._ids = ids
-        self._filter = ProcessFilter(settings.filters)
-        self._hertz = os.sysconf("SC_CLK_TCK")
-        self._root = str(host.proc)
+    def __init__(self, setup: Setup, last: Last | None = None, descriptors: int | None = None) -> None:
+        """Processes may take so many descriptors, or all that the system allows."""
+        config, host = setup.config, setup.host
+        self._ids = setup.ids
+        self._filter = ProcessFilter(config.filters)
+        self._with_jobs = config.collectors.job != "none"
+        self._proc = str(host.proc)
+        self._descriptors = descriptors
         self.table = self._make_table()
-        self.files = self.table.files
         self._users = Users(host.etc / "passwd", ask_system=host.is_this_machine)
-        self._identities = Identities(self.files, self._users, policy(settings.command_line))
-        self.jobs = JobTable(ids)
+        self._identities = Identities(self.table.files, self._users, policy(config.command_line))
+        self.jobs = JobTable(setup.ids)
         self._accounting = Accounting(self.table)
-        self._pss = PssReader(self.files.smaps_rollup)
+        self._pss = PssReader(self.table.files.smaps_rollup)
         self._facts: dict[int, ProcessFacts] = {}
         self._containers: dict[str, list[int]] = {}
         self._last = last
@@ -82,7 +67,7 @@ class ProcessCollector(Collector):
         looked = self._look_at_changed(tick, vanished)
         for process in looked:
             self._place(process, tick)
-        if self._settings.with_jobs:
+        if self._with_jobs:
             vanished = self._accounting.settle(new + looked, vanished)
         for process in vanished:
             self._forget(process)
@@ -105,12 +90,10 @@ class ProcessCollector(Collector):
         self.table.close()
 
     def _make_table(self) -> ProcessTable:
-        budget = self._settings.descriptors
+        budget = self._descriptors
         if budget is None:
             budget = max(0, raise_descriptor_limit() - RESERVE)
-        files = ProcessFiles(self._root, budget)
-        page = os.sysconf("SC_PAGE_SIZE")
-        return ProcessTable(files, activity(self._root, files), self._filter.kernel_threads, page)
+        return ProcessTable(self._proc, budget, self._filter.kernel_threads)
 
     def _not_found_again(self) -> set[Process]:
         """The processes that ended between two runs of the daemon."""
@@ -125,7 +108,7 @@ class ProcessCollector(Collector):
         earlier = self._remembered.pop((process.pid, process.start), None)
         if earlier is not None:
             take_over(process, earlier)
-        elif process.start * 10**9 // self._hertz < self._previous or not self._previous:
+        elif process.start * 10**9 // _HERTZ < self._previous or not self._previous:
             # It lived before we looked: whose children it waited for until now is unknown.
             process.counted_reaped = process.reaped
         if process.is_forked_copy:
@@ -210,7 +193,7 @@ class ProcessCollector(Collector):
         facts = process.facts
         assert facts is not None
         facts.ppid, facts.pgid = process.ppid, process.pgid
-        if not self._settings.with_jobs:
+        if not self._with_jobs:
             return
         job = self.jobs.place(process, tick.boot)
         if process.job is not None:
@@ -258,13 +241,10 @@ class ProcessCollector(Collector):
         return rows
 
     def _wall(self, tick: Tick, ticks: int) -> datetime:
-        since_boot = timedelta(microseconds=ticks * 1_000_000 // self._hertz)
+        since_boot = timedelta(microseconds=ticks * 1_000_000 // _HERTZ)
         return tick.time - timedelta(microseconds=tick.boottime // 1000) + since_boot
 
 
 def make(setup: Setup) -> ProcessCollector:
-    """For the list of collectors."""
-    config = setup.config
-    settings = ProcessSettings(config.command_line, config.filters, config.collectors.job != "none")
-    last = read_last(setup.archive) if setup.archive is not None else None
-    return ProcessCollector(setup.host, setup.ids, settings, last)
+    """One that takes up the books where the archive left them."""
+    return ProcessCollector(setup, read_last(setup.archive) if setup.archive is not None else None)

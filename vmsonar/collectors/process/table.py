@@ -8,7 +8,7 @@ from itertools import islice
 from vmsonar_archive.records import Capability
 
 from vmsonar.collectors.base import capability
-from vmsonar.collectors.process.activity import Activity
+from vmsonar.collectors.process.activity import activity
 from vmsonar.collectors.process.files import ProcessFiles
 from vmsonar.collectors.process.model import DENIED, PF_KTHREAD, Process
 from vmsonar.collectors.process.reader import CHANGED, GONE, LookResult, ProcessReader
@@ -32,15 +32,15 @@ _REMEDY_IO = (
 class ProcessTable:
     """Every process that was seen alive, by name in the root, by pid, and by parent."""
 
-    def __init__(self, files: ProcessFiles, activity: Activity, kernel_threads: bool, page: int) -> None:
-        self.files = files
+    def __init__(self, proc: str, descriptors: int, kernel_threads: bool) -> None:
+        self.files = ProcessFiles(proc, descriptors)
+        self._activity = activity(proc, self.files)
+        self._reader = ProcessReader(self.files, os.sysconf("SC_PAGE_SIZE"))
         self.by_name: dict[str, Process] = {}
         self.by_pid: dict[int, Process] = {}
         self.children: dict[int, set[Process]] = {}
-        self.is_alive = activity.is_alive
-        self.ran = activity.ran
-        self._activity = activity
-        self._reader = ProcessReader(files, page)
+        self.is_alive = self._activity.is_alive
+        self.ran = self._activity.ran
         self._with_kernel_threads = kernel_threads
         self._kernel: deque[str] = deque()
         self._queue: OrderedDict[Process, None] = OrderedDict()
