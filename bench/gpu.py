@@ -55,9 +55,7 @@ def _scenario() -> str:
 
 def _sample(collector: NvidiaCollector, number: int) -> float:
     """Milliseconds of CPU of the whole process, its threads included, for one sample."""
-    facts = {
-        pid: ProcessFacts(pid=pid, start_ticks=pid, ppid=1, pgid=pid) for pid in range(1000, 1000 + PROCESSES)
-    }
+    facts = {pid: ProcessFacts(start_ticks=pid, pgid=pid) for pid in range(1000, 1000 + PROCESSES)}
     tick = Tick(
         time=START + timedelta(seconds=10 * number),
         boottime=number * 10_000_000_000,

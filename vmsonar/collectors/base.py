@@ -19,16 +19,13 @@ from vmsonar.host.files import KeptFile
 from vmsonar.host.roots import Host
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class ProcessFacts:
     """What other collectors need to know about a live process."""
 
-    pid: int
-    start_ticks: int
-    ppid: int
-    pgid: int
-    user_id: int | None = None
-    container_id: str | None = None
+    #: When it started, in ticks after boot.
+    start_ticks: int = -1
+    pgid: int = 0
 
 
 @dataclass(slots=True)
@@ -46,24 +43,20 @@ class Tick:
     containers: Mapping[str, list[int]] = field(default_factory=dict)
 
 
-class SharedFile:
+class SharedFile(KeptFile):
     """A file that several collectors need at the same tick: read once for all of them."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = KeptFile(path)
+        super().__init__(path)
         self._tick = -1
         self._content = b""
 
-    def read(self, tick: Tick) -> bytes:
+    def read_at(self, tick: Tick) -> bytes:
         """The content at this tick."""
         if tick.boottime != self._tick:
-            self._content = self._file.read()
+            self._content = self.read()
             self._tick = tick.boottime
         return self._content
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def numbers(content: bytes, wanted: dict[bytes, str], factor: int = 1) -> dict[str, int]:

@@ -90,7 +90,7 @@ class NodeCollector(Collector):
 
     def collect(self, tick: Tick) -> Rows:
         rows = Rows()
-        fields: dict[str, float | int] = dict(parse_stat(self._stat.read(tick)))
+        fields: dict[str, float | int] = dict(parse_stat(self._stat.read_at(tick)))
         fields |= parse_meminfo(self._meminfo.read())
         for file, parse in ((self._loadavg, parse_loadavg), (self._vmstat, parse_vmstat)):
             try:

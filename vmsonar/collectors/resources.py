@@ -62,7 +62,7 @@ class LineCollector(Collector):
 
     def collect(self, tick: Tick) -> Rows:
         rows = Rows()
-        encoded = self._cache.rows(self.lines(self._file.read(tick)))
+        encoded = self._cache.rows(self.lines(self._file.read_at(tick)))
         rows.extend(self.name, [row for row in encoded if row])
         return rows
 

@@ -21,7 +21,7 @@ def tick_of(proc: Path = Path("/proc"), fresh: bool = False, boottime: int | Non
         except OSError:
             continue
         pid = int(folder.name)
-        processes[pid] = ProcessFacts(pid, start, 1, pid, container_id=found.container_id)
+        processes[pid] = ProcessFacts(start_ticks=start, pgid=pid)
         if found.container_id:
             containers.setdefault(found.container_id, []).append(pid)
     return Tick(

@@ -22,9 +22,7 @@ def cards_of(machine: Machine) -> list[Card]:
 
 def facts(*processes: tuple[int, int, int]) -> dict[int, ProcessFacts]:
     """Processes given as id, start and group."""
-    return {
-        pid: ProcessFacts(pid=pid, start_ticks=start, ppid=1, pgid=pgid) for pid, start, pgid in processes
-    }
+    return {pid: ProcessFacts(start_ticks=start, pgid=pgid) for pid, start, pgid in processes}
 
 
 def named(uuid: str, **more: Any) -> dict[str, Any]:

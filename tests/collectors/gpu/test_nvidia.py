@@ -31,7 +31,7 @@ def test_processes_are_joined_to_their_jobs(machine: Machine, stub: Stub, collec
         DRIVER
         + gpu(0, "compute 4001 1048576", "graphics 4001 1048576", "mps 4002", f"sample 4001 {sampled} 63 21")
     )
-    facts = {4001: ProcessFacts(pid=4001, start_ticks=77, ppid=1, pgid=4000)}
+    facts = {4001: ProcessFacts(start_ticks=77, pgid=4000)}
     assert plain(collector.collect(tick(processes=facts)))["gpu_process"] == [
         {
             "gpu_uuid": uuid(0),

@@ -34,7 +34,7 @@ class Family:
         process = Process(str(pid))
         process.ppid = process.known_ppid = ppid
         process.used = (used, 0, 0)
-        process.start = pid
+        process.start_ticks = pid
         job.join(process)
         self.by_pid[pid] = process
         self.children.setdefault(ppid, set()).add(process)

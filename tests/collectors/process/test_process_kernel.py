@@ -106,7 +106,7 @@ def test_a_process_that_becomes_a_user_without_a_name() -> None:
         infos = recorder.process_infos(process.pid)
         assert [(info.user_id, info.user_name) for info in infos] == [(0, "root"), (3999999, None)]
         assert infos[0].series_id == infos[1].series_id
-        assert recorder.ticks[-1].processes[process.pid].user_id == 3999999
+        assert recorder.ticks[-1].processes[process.pid].identity.user_id == 3999999
 
 
 def own_cgroup() -> Iterator[Path]:

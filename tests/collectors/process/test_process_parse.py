@@ -55,7 +55,7 @@ class Fixed(ProcessFiles):
 
 def process_of(line: bytes, io_text: bytes | None = IO) -> tuple[ProcessReader, Process]:
     reader, process = ProcessReader(Fixed(io_text), 4096), Process("4711")
-    process.start = 122072
+    process.start_ticks = 122072
     assert reader.take(process, line, ran=True) == CHANGED
     return reader, process
 

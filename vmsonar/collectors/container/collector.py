@@ -21,7 +21,12 @@ from vmsonar.host.files import read_text
 from vmsonar.host.roots import Host
 from vmsonar.host.users import Users
 
-_NAME = "container"
+# Why something cannot be counted, and what would change that.
+_UNMOUNTED = ("no control groups are mounted", "mount cgroup2 on /sys/fs/cgroup")
+_UNCOUNTED = (
+    "with cgroup v1 this kernel counts only disks that have a throttle rule",
+    "boot with cgroup v2: systemd.unified_cgroup_hierarchy=1",
+)
 # Limits, owners and names of users change by hand, if ever.
 _RARELY_NS = 60_000_000_000
 # How many processes of a container are asked where it is, and how many containers that went are remembered.
@@ -111,7 +116,7 @@ def _age(tick: Tick, pids: list[int]) -> int:
 class ContainerCollector(Collector):
     """Rows per container, an info row when it changes, and what happened since the last sample."""
 
-    name = _NAME
+    name = "container"
     kinds = ("container", "container_info", "event")
 
     def __init__(self, setup: Setup, link: Link) -> None:
@@ -161,12 +166,14 @@ class ContainerCollector(Collector):
         self._book.keep(self._link.settled(seconds))
 
     def capabilities(self) -> list[Capability]:
-        hierarchies = self._live.hierarchies
-        return [
-            _numbers_capability(hierarchies.mode),
-            _io_capability(hierarchies.counts_io()),
-            _names_capability(self._setup),
-        ]
+        mode = self._live.hierarchies.mode
+        counted = f"CPU and memory of containers (cgroup {mode})" if mode else "CPU and memory of containers"
+        found = (
+            (counted, None if mode else _UNMOUNTED),
+            ("I/O of containers", None if self._live.hierarchies.counts_io() else _UNCOUNTED),
+            ("names, images and events of containers", _why_nameless(self._setup)),
+        )
+        return [capability(self.name, item, *(why or ())) for item, why in found]
 
     def close(self) -> None:
         self._live.close()
@@ -243,33 +250,12 @@ def make(setup: Setup) -> Collector:
     return ContainerCollector(setup, Link(setup.host.run, companion, setup.clock))
 
 
-def _numbers_capability(mode: str | None) -> Capability:
-    item = "CPU and memory of containers"
-    if mode is None:
-        remedy = "mount cgroup2 on /sys/fs/cgroup"
-        return capability(_NAME, item, "no control groups are mounted", remedy)
-    return capability(_NAME, f"{item} (cgroup {mode})")
-
-
-def _io_capability(counts_io: bool) -> Capability:
-    item = "I/O of containers"
-    if counts_io:
-        return capability(_NAME, item)
-    reason = "with cgroup v1 this kernel counts only disks that have a throttle rule"
-    return capability(_NAME, item, reason, "boot with cgroup v2: systemd.unified_cgroup_hierarchy=1")
-
-
-def _names_capability(setup: Setup) -> Capability:
-    reason, remedy = _why_nameless(setup)
-    return capability(_NAME, "names, images and events of containers", reason, remedy)
-
-
-def _why_nameless(setup: Setup) -> tuple[str | None, str | None]:
-    """Why the engines cannot be asked, and what would change that."""
+def _why_nameless(setup: Setup) -> tuple[str, str] | None:
+    """Why no engine can be asked, and what would change that."""
     if setup.config.containers.engine == "none":
         return "switched off by containers.engine: none", "set containers.engine: auto"
     if os.access(setup.host.run / COMPANION_SOCKET, os.R_OK | os.W_OK):
-        return None, None
+        return None
     sockets = engine_sockets(setup.config.containers, setup.host.run)
     there = [path for path in sockets if os.path.exists(path)]
     if not there:
@@ -280,4 +266,4 @@ def _why_nameless(setup: Setup) -> tuple[str | None, str | None]:
         return f"no permission to use {there[0]}, and no companion runs", remedy
     if find_spec("docker") is None:
         return "the docker SDK is not installed", way_to_add("docker")
-    return None, None
+    return None

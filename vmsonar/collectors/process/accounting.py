@@ -105,7 +105,7 @@ class _Round:
 
     def by_depth(self) -> list[Process]:
         """The vanished, children of the living first: a grandchild's time came through its parent."""
-        return sorted(self.gone, key=lambda process: (self._depth(process), process.start, process.pid))
+        return sorted(self.gone, key=lambda process: (self._depth(process), process.start_ticks, process.pid))
 
     def _depth(self, process: Process) -> int:
         depth = 0

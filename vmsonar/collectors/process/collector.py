@@ -7,7 +7,7 @@ import msgspec
 from vmsonar_archive.records import Capability, JobInfoRow
 from vmsonar_archive.system.files import raise_descriptor_limit
 
-from vmsonar.collectors.base import Collector, ProcessFacts, Rows, Setup, Tick
+from vmsonar.collectors.base import Collector, Rows, Setup, Tick
 from vmsonar.collectors.process.accounting import Accounting
 from vmsonar.collectors.process.command import policy
 from vmsonar.collectors.process.files import RESERVE
@@ -41,7 +41,6 @@ class ProcessCollector(Collector):
         self.jobs = JobTable(setup.ids)
         self._accounting = Accounting(self.table)
         self._pss = PssReader(self.table.files.smaps_rollup)
-        self._facts: dict[int, ProcessFacts] = {}
         self._containers: dict[str, list[int]] = {}
         self._last = last
         self._remembered: dict[tuple[int, int], Process] = {}
@@ -104,11 +103,11 @@ class ProcessCollector(Collector):
         return ended
 
     def _welcome(self, process: Process, tick: Tick) -> None:
-        process.started = self._wall(tick, process.start)
-        earlier = self._remembered.pop((process.pid, process.start), None)
+        process.started = self._wall(tick, process.start_ticks)
+        earlier = self._remembered.pop((process.pid, process.start_ticks), None)
         if earlier is not None:
             take_over(process, earlier)
-        elif process.start * 10**9 // _HERTZ < self._previous or not self._previous:
+        elif process.start_ticks * 10**9 // _HERTZ < self._previous or not self._previous:
             # It lived before we looked: whose children it waited for until now is unknown.
             process.counted_reaped = process.reaped
         if process.is_forked_copy:
@@ -152,10 +151,12 @@ class ProcessCollector(Collector):
         is_known = process.identity is not None
         if is_known and process.io_fd == DENIED:
             process.io_fd = NOT_OPEN  # it may be ours now
-        self._keep_facts(process, identity.user_id, identity.membership.container_id)
+        self._leave_container(process)
         process.identity = identity
+        if identity.membership.container_id is not None:
+            self._containers.setdefault(identity.membership.container_id, []).append(process.pid)
         process.kept = self._filter.keeps(identity)
-        series_id = self._ids.process(tick.boot, process.pid, process.start)
+        series_id = self._ids.process(tick.boot, process.pid, process.start_ticks)
         process.info = encode_info(process, identity, series_id)
         if process.kept:
             self._new_infos.append(process.info)
@@ -167,32 +168,22 @@ class ProcessCollector(Collector):
         before = msgspec.json.decode(job.info, type=JobInfoRow) if job.info else None
         if before is None or before.started is None:
             return
-        job.info = encode_job_info(job, leader, before.started, before.first_seen)
+        self._describe(job, leader, before.started, before.first_seen)
+
+    def _describe(self, job: Job, first: Process, started: datetime, seen: datetime | None) -> None:
+        job.info = encode_job_info(job, first, started, seen)
         if job.is_shown:
             self._new_job_infos.append(job.info)
 
-    def _keep_facts(self, process: Process, uid: int | None, container_id: str | None) -> None:
-        facts = self._facts.get(process.pid)
-        if facts is not None:
-            self._leave_container(facts)
-        self._facts[process.pid] = process.facts = ProcessFacts(
-            process.pid, process.start, process.ppid, process.pgid, uid, container_id
-        )
+    def _leave_container(self, process: Process) -> None:
+        container_id = process.identity.membership.container_id if process.identity else None
         if container_id is not None:
-            self._containers.setdefault(container_id, []).append(process.pid)
-
-    def _leave_container(self, facts: ProcessFacts) -> None:
-        if facts.container_id is None:
-            return
-        members = self._containers[facts.container_id]
-        members.remove(facts.pid)
-        if not members:
-            del self._containers[facts.container_id]
+            members = self._containers[container_id]
+            members.remove(process.pid)
+            if not members:
+                del self._containers[container_id]
 
     def _place(self, process: Process, tick: Tick) -> None:
-        facts = process.facts
-        assert facts is not None
-        facts.ppid, facts.pgid = process.ppid, process.pgid
         if not self._with_jobs:
             return
         job = self.jobs.place(process, tick.boot)
@@ -201,10 +192,7 @@ class ProcessCollector(Collector):
         if process.moved is None and process.job is not None:
             process.job.is_partial_io = True
         if job is not None:
-            started = self._wall(tick, job.start)
-            job.info = encode_job_info(job, process, started, tick.time)
-            if job.is_shown:
-                self._new_job_infos.append(job.info)
+            self._describe(job, process, self._wall(tick, job.start), tick.time)
 
     def _complete_restored(self, tick: Tick) -> None:
         """Ends restored jobs without members, and describes those whose description was lost."""
@@ -216,9 +204,7 @@ class ProcessCollector(Collector):
     def _forget(self, process: Process) -> None:
         self.jobs.leave(process)
         self.table.remove(process)
-        if process.facts is not None and self._facts.get(process.pid) is process.facts:
-            self._leave_container(process.facts)
-            del self._facts[process.pid]
+        self._leave_container(process)
 
     def _rows(self, tick: Tick, first: bool) -> Rows:
         rows = Rows()
@@ -236,7 +222,7 @@ class ProcessCollector(Collector):
         if first:
             for reason, detail in process_gaps(self.table):
                 rows.gap(self.name, reason, detail)
-        tick.processes = self._facts
+        tick.processes = self.table.by_pid
         tick.containers = self._containers
         return rows
 

@@ -12,7 +12,7 @@ Policy = Callable[[list[str]], str | None]
 
 def policy(name: str) -> Policy:
     """The policy that `command_line` names in the configuration."""
-    return {"none": _nothing, "program": program_only, "full": full}[name]
+    return {"none": lambda _: None, "program": program_only, "full": full}[name]
 
 
 def arguments(cmdline: bytes) -> list[str]:
@@ -37,10 +37,6 @@ def full(args: list[str]) -> str | None:
     from vmsonar.collectors.process.masking import masked
 
     return _cut(" ".join(masked(args, LIMIT))) if args else None
-
-
-def _nothing(args: list[str]) -> None:
-    return None
 
 
 def _cut(text: str) -> str:

@@ -86,7 +86,7 @@ def encode_info(process: Process, identity: Identity, series_id: str) -> bytes:
         ProcessInfoRow(
             series_id=series_id,
             pid=process.pid,
-            start_ticks=process.start,
+            start_ticks=process.start_ticks,
             started=process.started,
             terminal=identity.terminal,
             contained=identity.contained,

@@ -75,8 +75,8 @@ class JobTable:
         if job is None or began:
             if job is not None:
                 self._retired.append(job)
-            series_id = self._ids.job(boot, process.pgid, process.start)
-            job = self._jobs[key] = Job(process.pgid, process.start, series_id, process.kept)
+            series_id = self._ids.job(boot, process.pgid, process.start_ticks)
+            job = self._jobs[key] = Job(process.pgid, process.start_ticks, series_id, process.kept)
         job.join(process)
         return job if began else None
 
@@ -91,7 +91,7 @@ class JobTable:
             if job is not None:
                 process.job = job
                 job.members.add(process)
-        return {(process.pid, process.start): process for process in processes}
+        return {(process.pid, process.start_ticks): process for process in processes}
 
     def _restored(self, row: JobRow, last: Last) -> Job:
         info = last.job_infos.get((row.pgid, row.start_ticks))
@@ -148,12 +148,12 @@ class JobTable:
 
 def oldest(processes: Iterable[Process]) -> list[Process]:
     """Sorted by start, so that a group is named after its first process."""
-    return sorted(processes, key=lambda process: (process.start, process.pid))
+    return sorted(processes, key=lambda process: (process.start_ticks, process.pid))
 
 
 def _is_another_group(job: Job, process: Process) -> bool:
     """A leader that started after the job's first member leads a new group with an old number."""
-    return process.looks == 1 and process.pid == process.pgid and process.start > job.start
+    return process.looks == 1 and process.pid == process.pgid and process.start_ticks > job.start
 
 
 class PssReader:
@@ -215,7 +215,7 @@ def take_over(process: Process, earlier: Process) -> None:
 
 
 def _process(row: ProcessRow) -> Process:
-    process = Process(str(row.pid), start=row.start_ticks, ppid=row.ppid or 0, pgid=row.pgid or 0)
+    process = Process(str(row.pid), start_ticks=row.start_ticks, ppid=row.ppid or 0, pgid=row.pgid or 0)
     process.used = process.counted = (row.user_ticks or 0, row.system_ticks or 0, row.major_faults or 0)
     process.reaped = process.counted_reaped = (row.child_user_ticks or 0, row.child_system_ticks or 0, 0)
     if row.read_bytes is not None and row.write_bytes is not None:

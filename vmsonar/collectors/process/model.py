@@ -54,7 +54,7 @@ class Identity:
 
 
 @dataclass(slots=True, eq=False)
-class Process:
+class Process(ProcessFacts):
     """One process. Plain attributes: the sampling loop touches them a million times an hour."""
 
     name: str
@@ -74,12 +74,10 @@ class Process:
     stat_used: bytes = b" "
     io_text: bytes = b""
     comm: bytes = b""
-    start: int = -1
-    #: The same as wall time, found out once: the clock may be set later.
+    #: Its start as wall time, found out once: the clock may be set later.
     started: datetime | None = None
     ppid: int = 0
     known_ppid: int = 0
-    pgid: int = 0
     session: int = 0
     terminal: int = 0
     flags: int = 0
@@ -112,7 +110,6 @@ class Process:
     info: bytes = b""
     kept: bool = True
     identity: Identity | None = None
-    facts: ProcessFacts | None = None
     job: "Job | None" = None
 
     def __post_init__(self) -> None:

@@ -94,7 +94,7 @@ class ProcessReader:
         changed = not text.startswith(process.stat_used)
         if changed:
             comm, fields = split_stat(text)
-            if int(fields[START]) != process.start or fields[PGRP].startswith(b"-"):
+            if int(fields[START]) != process.start_ticks or fields[PGRP].startswith(b"-"):
                 return GONE
             size = (int(fields[VIRTUAL]), int(fields[RESIDENT]) * self._page)
             has_grown = size != (process.virtual, process.resident)

@@ -197,7 +197,7 @@ class ProcessTable:
             self._kernel.append(process.name)
             self._known.add(process.name)
             return None
-        process.start = int(fields[START])
+        process.start_ticks = int(fields[START])
         if self._reader.take(process, text, ran=True) == GONE:
             self.files.release(process)
             return None
