@@ -113,33 +113,31 @@ class Link:
             return
         self._not_before = self._clock.monotonic_ns() + round(self._backoff.next() * 1e9)
         self._rest = b""
-        if self._unit.exists():
-            self._connect_to_unit()
-        else:
-            self._start_child()
+        self._connection = self._connect_to_unit() if self._unit.exists() else self._start_child()
+        if self._connection is not None:
+            self._connection.setblocking(False)
+            self._is("ok", None)
 
-    def _connect_to_unit(self) -> None:
+    def _connect_to_unit(self) -> socket.socket | None:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             connection.connect(str(self._unit))
         except OSError as error:
             connection.close()
             self._is("companion", f"{self._unit}: {error.strerror or error}")
-            return
-        self._connection = connection
-        self._is("ok", None)
+            return None
+        return connection
 
-    def _start_child(self) -> None:
+    def _start_child(self) -> socket.socket | None:
         there = [path for path in self._companion.sockets if os.path.exists(path)]
-        if not there:
-            self._is("absent", "no engine socket is there")
+        if not any(os.access(path, os.R_OK | os.W_OK) for path in there):
+            if there:
+                self._is("permission", f"{there[0]}: no permission, and no companion runs")
+            else:
+                self._is("absent", "no engine socket is there")
             # Looking again costs two system calls: no need to wait longer and longer.
             self._backoff.reset()
-            return
-        if not any(os.access(path, os.R_OK | os.W_OK) for path in there):
-            self._is("permission", f"{there[0]}: no permission, and no companion runs")
-            self._backoff.reset()
-            return
+            return None
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -152,10 +150,8 @@ class Link:
             except OSError as error:
                 ours.close()
                 self._is("companion", f"cannot start the companion: {error}")
-                return
-        ours.setblocking(False)
-        self._connection = ours
-        self._is("ok", None)
+                return None
+        return ours
 
     def _lines(self) -> list[bytes]:
         data = [self._rest]
