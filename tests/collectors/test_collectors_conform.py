@@ -118,13 +118,13 @@ def test_a_mention_is_no_test(text, is_use):
 @pytest.mark.parametrize(
     ("text", "is_use"),
     [
-        ("from vmsonar.collectors.resources import NetCollector\nrows_of(NetCollector)", True),
-        ("from vmsonar.collectors.resources import NetCollector\n# NetCollector", False),
-        ("from vmsonar.collectors.resources import CpuCollector\nCpuCollector(1)", False),
+        ("from vmsonar.collectors.net import NetCollector\nrows_of(NetCollector)", True),
+        ("from vmsonar.collectors.net import NetCollector\n# NetCollector", False),
+        ("from vmsonar.collectors.cpu import CpuCollector\nCpuCollector(1)", False),
     ],
 )
 def test_a_test_of_a_sibling_is_no_test(text, is_use):
-    assert uses(text, "vmsonar.collectors.resources", "NetCollector") == is_use
+    assert uses(text, "vmsonar.collectors.net", "NetCollector") == is_use
 
 
 def test_what_is_switched_off_is_not_made(tmp_path):

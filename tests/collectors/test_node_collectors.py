@@ -9,15 +9,12 @@ from vmsonar_archive.records import KINDS
 
 from tests.fixtures.hosts import aarch64_vm, small_vm, two_socket_node
 from vmsonar.collectors import node
-from vmsonar.collectors.base import Setup, Tick
+from vmsonar.collectors.base import RowCache, Setup, Tick
+from vmsonar.collectors.cpu import CpuCollector
+from vmsonar.collectors.disk import DiskCollector
+from vmsonar.collectors.net import NetCollector
 from vmsonar.collectors.node import NodeCollector
-from vmsonar.collectors.resources import (
-    CpuCollector,
-    DiskCollector,
-    NetCollector,
-    PressureCollector,
-    RowCache,
-)
+from vmsonar.collectors.pressure import PressureCollector
 from vmsonar.config.schema import Config
 from vmsonar.host.files import KeptFile
 from vmsonar.host.roots import Host

@@ -1,7 +1,7 @@
 """What a collector is and is given; files read once per tick, rows encoded once, troubles said once."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 from vmsonar_archive.format.lines import encode_row
-from vmsonar_archive.records import Capability, GapRow
+from vmsonar_archive.records import Capability, GapRow, Row
 from vmsonar_archive.records.ids import SeriesIds
 
 from vmsonar.config.schema import Config
@@ -208,3 +208,54 @@ def readable(
     except OSError as error:
         return capability(collector, item, f"{path}: {error.strerror}", remedy)
     return capability(collector, item)
+
+
+class RowCache:
+    """Encoded rows by the text they were made from: unchanged text is not parsed or encoded again."""
+
+    __slots__ = ("_encode", "_last")
+
+    def __init__(self, encode: Callable[[bytes], bytes]) -> None:
+        self._encode = encode
+        self._last: dict[bytes, bytes] = {}
+
+    def rows(self, lines: Iterable[bytes]) -> list[bytes]:
+        """The rows of this tick's lines, which replace those of the last tick."""
+        last, encode = self._last, self._encode
+        self._last = {line: last[line] if line in last else encode(line) for line in lines}
+        return list(self._last.values())
+
+
+class LineCollector(Collector):
+    """One row for each line of one file."""
+
+    #: What `vmsonar doctor` calls it.
+    item: ClassVar[str]
+
+    def __init__(self, file: SharedFile) -> None:
+        self._file = file
+        self._cache = RowCache(self._encode)
+
+    @abstractmethod
+    def lines(self, content: bytes) -> Iterable[bytes]:
+        """The lines that are rows."""
+
+    @abstractmethod
+    def parse(self, line: bytes) -> Row | None:
+        """One line; None for what is not recorded."""
+
+    def collect(self, tick: Tick) -> Rows:
+        rows = Rows()
+        encoded = self._cache.rows(self.lines(self._file.read_at(tick)))
+        rows.extend(self.name, list(filter(None, encoded)))
+        return rows
+
+    def _encode(self, line: bytes) -> bytes:
+        row = self.parse(line)
+        return b"" if row is None else encode_row(row)
+
+    def capabilities(self) -> list[Capability]:
+        return [readable(self.name, self.item, self._file.path)]
+
+    def close(self) -> None:
+        self._file.close()

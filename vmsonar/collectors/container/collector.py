@@ -72,6 +72,7 @@ class LiveContainers:
             pids = seen[live.container_id]
             if live.pid not in pids:
                 live.pid = min(pids, key=lambda pid: _age(tick, [pid]), default=None)
+            self._complete(live)
             if not live.reader.read(everything):
                 self._drop(live.container_id)
         new = [container_id for container_id in seen if container_id not in self.by_id]
@@ -98,6 +99,13 @@ class LiveContainers:
         engine = membership(f"0::{group.path}\n".encode()).engine
         first = oldest[0] if oldest else None
         self.by_id[container_id] = Live(container_id, reader, first, engine, group.path)
+
+    def _complete(self, live: Live) -> None:
+        """Looks for the groups of a new container once more: with v1 it joins one hierarchy after the other."""
+        if live.reader.settling and live.pid is not None:
+            group = self.hierarchies.of_process(live.pid, live.container_id)
+            if group is not None:
+                live.reader.add(group)
 
     def _drop(self, container_id: str) -> None:
         live = self.by_id.pop(container_id)

@@ -72,7 +72,7 @@ class Accounting:
         if reaper not in round_.risen and self._table.ignores_children(reaper):
             _flag(child)
         if child.moved is not None and reaper.moved is None and child.job is not None:
-            child.job.is_partial_io = True
+            child.job.is_partial_io = child.job.is_dirty = True
 
 
 class _Round:

@@ -189,8 +189,8 @@ class ProcessCollector(Collector):
         job = self.jobs.place(process, tick.boot)
         if process.job is not None:
             process.job.weigh(process)
-        if process.moved is None and process.job is not None:
-            process.job.is_partial_io = True
+        if process.moved is None and process.job is not None and not process.job.is_partial_io:
+            process.job.is_partial_io = process.job.is_dirty = True
         if job is not None:
             self._describe(job, process, self._wall(tick, job.start), tick.time)
 
