@@ -12,8 +12,7 @@ import msgspec
 
 from vmsonar_archive.format.identity import ArchiveIdentity
 from vmsonar_archive.records import JobInfoRow, Sample, SysInfo
-from vmsonar_archive.records.fields import Field, element_of, fields_of
-from vmsonar_archive.records.units import Sensitivity
+from vmsonar_archive.records.fields import Field, Sensitivity, element_of, fields_of
 from vmsonar_archive.system.errors import UsageError
 
 #: What can be asked for.

@@ -19,7 +19,7 @@ from vmsonar_archive.bundle.write import Bundled, Signer
 from vmsonar_archive.format import layout
 from vmsonar_archive.format.layout import SegmentName
 from vmsonar_archive.read.findings import Code, Finding
-from vmsonar_archive.records.units import Sensitivity
+from vmsonar_archive.records.fields import Sensitivity
 from vmsonar_archive.system import files
 from vmsonar_archive.system.errors import AnswerIsNo, UsageError
 from vmsonar_archive.system.moments import covered_words, span_words

@@ -4,8 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from vmsonar_archive.records.sample import Stamp
-from vmsonar_archive.records.units import (
+from vmsonar_archive.records.fields import (
     Bytes,
     Choice,
     Count,
@@ -20,6 +19,7 @@ from vmsonar_archive.records.units import (
     Watts,
     about,
 )
+from vmsonar_archive.records.sample import Stamp
 
 
 class Card(Row, kw_only=True):

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Annotated
 
 import msgspec
-from vmsonar_archive.records.units import about
+from vmsonar_archive.records.fields import about
 
 from vmsonar_inspect.facts.fields import (
     BUSY,

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Annotated
 
-from vmsonar_archive.records.units import about
+from vmsonar_archive.records.fields import about
 
 from vmsonar_inspect.facts.fields import (
     BUSY,

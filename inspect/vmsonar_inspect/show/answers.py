@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import IO, Annotated, Any
 
 import msgspec
-from vmsonar_archive.records.fields import fields_of
-from vmsonar_archive.records.units import about
+from vmsonar_archive.records.fields import about, fields_of
 from vmsonar_archive.system.moments import covered_words, span_words
 
 from vmsonar_inspect.facts import units

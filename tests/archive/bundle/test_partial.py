@@ -185,7 +185,7 @@ def test_command_takes_times(archive: Path, tmp_path: Path) -> None:
 
 
 def test_options_refuse_short_keys(archive: Path, tmp_path: Path) -> None:
-    from vmsonar_archive.records.units import Sensitivity
+    from vmsonar_archive.records.fields import Sensitivity
 
     with pytest.raises(UsageError, match="at least 16 bytes"):
         _bundle(archive, tmp_path, redact=frozenset({Sensitivity.USER}), redact_key=b"short")

@@ -32,8 +32,7 @@ from vmsonar_archive.records import (
     ProcessInfoRow,
     SysInfo,
 )
-from vmsonar_archive.records.fields import fields_of
-from vmsonar_archive.records.units import Sensitivity
+from vmsonar_archive.records.fields import Sensitivity, fields_of
 from vmsonar_archive.verify.path import verify_path
 from vmsonar_archive.write.writer import ArchiveWriter
 

@@ -18,7 +18,7 @@ from vmsonar_archive.bundle.task import BundleOptions
 from vmsonar_archive.format.frames import read_frames
 from vmsonar_archive.parquet.days import derive_day, journal_tables
 from vmsonar_archive.read.findings import Finding, Severity
-from vmsonar_archive.records.units import Sensitivity
+from vmsonar_archive.records.fields import Sensitivity
 from vmsonar_archive.system.errors import VmsonarError
 from vmsonar_archive.verify.path import verify_path
 

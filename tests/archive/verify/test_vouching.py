@@ -9,7 +9,7 @@ from vmsonar_archive.bundle.make import bundle_to_file
 from vmsonar_archive.bundle.task import BundleOptions
 from vmsonar_archive.format.journal import GENESIS, JournalEntry, Ledger, line_hash
 from vmsonar_archive.format.lines import check_line
-from vmsonar_archive.records.units import Sensitivity
+from vmsonar_archive.records.fields import Sensitivity
 from vmsonar_archive.verify.path import verify_path
 
 from tests.making.archives import check, codes, make_archive, open_writer, record, segments
