@@ -21,9 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from vmsonar_archive.bundle.make import bundle_to_file
-from vmsonar_archive.format.facts import SegmentFacts
 from vmsonar_archive.format.frames import FrameWriter
-from vmsonar_archive.format.journal import SEAL, Journal, JournalEntry
+from vmsonar_archive.format.journal import SEAL, Journal, JournalEntry, SegmentFacts
 from vmsonar_archive.format.layout import SAMPLE, SYSINFO, SegmentName
 from vmsonar_archive.format.lines import decode_stamp, encode_row, finish
 from vmsonar_archive.read.reader import open_archive

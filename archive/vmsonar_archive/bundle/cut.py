@@ -7,8 +7,8 @@ from typing import BinaryIO
 import msgspec
 
 from vmsonar_archive.bundle.redact import Redactor
-from vmsonar_archive.format.facts import SegmentFacts, Tally
 from vmsonar_archive.format.frames import FrameWriter, read_frames
+from vmsonar_archive.format.journal import SegmentFacts, Tally
 from vmsonar_archive.format.layout import SAMPLE
 from vmsonar_archive.format.lines import (
     BadLine,

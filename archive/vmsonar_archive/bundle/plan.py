@@ -6,10 +6,9 @@ from datetime import datetime
 
 from vmsonar_archive.bundle.snapshot import ArchiveSnapshot, HeldFile, chunks_of
 from vmsonar_archive.format import bag, layout
-from vmsonar_archive.format.bundle_record import BUNDLE_FORMAT, LIVE, BundledFile, BundleRecord
-from vmsonar_archive.format.facts import ContentFacts
+from vmsonar_archive.format.bag import BUNDLE_FORMAT, LIVE, BundledFile, BundleRecord
 from vmsonar_archive.format.identity import ArchiveIdentity
-from vmsonar_archive.format.journal import JournalEntry
+from vmsonar_archive.format.journal import ContentFacts, JournalEntry
 from vmsonar_archive.format.layout import SegmentName
 from vmsonar_archive.read.findings import Code, Finding
 from vmsonar_archive.system.files import sha256_of_chunks

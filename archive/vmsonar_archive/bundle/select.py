@@ -13,7 +13,7 @@ from vmsonar_archive.bundle.plan import BundlePlan, PayloadFile
 from vmsonar_archive.bundle.redact import Redactor
 from vmsonar_archive.bundle.snapshot import ArchiveSnapshot, HeldFile
 from vmsonar_archive.format import layout
-from vmsonar_archive.format.bundle_record import (
+from vmsonar_archive.format.bag import (
     BUNDLE_FORMAT,
     CUT,
     LIVE,

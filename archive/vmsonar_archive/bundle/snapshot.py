@@ -13,10 +13,9 @@ import zstandard
 
 from vmsonar_archive.format import layout
 from vmsonar_archive.format.blocks import Frame
-from vmsonar_archive.format.facts import Tally
 from vmsonar_archive.format.frames import Damage, Lines, read_frames
 from vmsonar_archive.format.identity import ArchiveIdentity, parse_identity
-from vmsonar_archive.format.journal import JournalEntry, Ledger
+from vmsonar_archive.format.journal import JournalEntry, Ledger, Tally
 from vmsonar_archive.format.layout import SegmentName
 from vmsonar_archive.read.findings import Code, Finding, Severity
 from vmsonar_archive.read.source import FolderSource

@@ -11,7 +11,7 @@ import msgspec
 
 from vmsonar_archive.bundle.plan import BundlePlan, PayloadFile
 from vmsonar_archive.format import layout
-from vmsonar_archive.format.bundle_record import DERIVE, BundledFile
+from vmsonar_archive.format.bag import DERIVE, BundledFile
 from vmsonar_archive.format.frames import read_frames
 from vmsonar_archive.format.layout import SAMPLE, SYSINFO, SegmentName
 from vmsonar_archive.format.lines import BadLine, decode_sysinfo

@@ -7,8 +7,6 @@ them. Opens no archive. Imports system and records.
 __all__ = [
     "bag",
     "blocks",
-    "bundle_record",
-    "facts",
     "frames",
     "identity",
     "journal",

@@ -1,11 +1,17 @@
-"""The bytes of a bundle: its files in order, canonical tar headers (ustar), and BagIt's tag files (RFC 8493)."""
+"""The bytes of a bundle: the order of its files, tar headers (ustar), BagIt's tag files (RFC 8493), bundle.json."""
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+
+import msgspec
 
 from vmsonar_archive.format import layout
+from vmsonar_archive.format.identity import parse_document
+from vmsonar_archive.format.journal import ContentFacts, JournalEntry, Ledger
+from vmsonar_archive.records.ids import ArchiveId, Sha256
+from vmsonar_archive.system.errors import FormatError
 
 BAGIT = "bagit.txt"
 BAG_INFO = "bag-info.txt"
@@ -96,14 +102,10 @@ class Header:
     size: int
 
 
-def is_folder_name(name: str) -> bool:
-    """Whether the bag's folder can be called that."""
-    return len(name) <= _MAX_FOLDER and _FOLDER.fullmatch(name) is not None
-
-
 def encode_header(header: Header) -> bytes:
     """The 512 bytes of a header."""
-    if not is_folder_name(header.folder) or not is_member_name(header.name):
+    named = _FOLDER.fullmatch(header.folder) and _NAME.fullmatch(header.name)
+    if not named or len(header.folder) > _MAX_FOLDER or len(header.name) > _MAX_NAME:
         raise ValueError(f"{header.folder}/{header.name} cannot be a name in a bundle")
     if not 0 <= header.size <= MAX_SIZE:
         raise ValueError(f"{header.name} has {header.size} bytes, a bundle takes up to {MAX_SIZE}")
@@ -126,10 +128,6 @@ def encode_header(header: Header) -> bytes:
         )
     )
     return fields[:148] + b"%06o\0 " % sum(fields) + fields[156:]
-
-
-def is_member_name(name: str) -> bool:
-    return len(name) <= _MAX_NAME and _NAME.fullmatch(name) is not None
 
 
 def decode_header(block: bytes) -> Header:
@@ -201,3 +199,94 @@ def bag_info(archive: str, sizes: Mapping[str, int]) -> bytes:
     return (
         f"Bag-Software-Agent: vmsonar\nExternal-Identifier: urn:uuid:{archive}\nPayload-Oxum: {oxum}\n"
     ).encode()
+
+
+#: A reader refuses a higher one.
+BUNDLE_FORMAT = 1
+
+# So many are in a description of the greatest size that we write; it bounds what decoding can cost.
+_MAX_RECORD_VALUES = 400_000
+
+#: How a file came to differ from the journal's: still open, cut by time or number, kinds left out, redacted, made here.
+LIVE, CUT, SELECT, REDACT, DERIVE = "live", "cut", "select", "redact", "derive"
+
+
+class _FileHead(ContentFacts, frozen=True):
+    """What a description begins with, before the fields of ContentFacts."""
+
+    path: str
+    operations: list[str]
+
+
+class BundledFile(_FileHead, frozen=True, kw_only=True):
+    """A file that the journal does not list as it lies in the bundle."""
+
+    sha256: Sha256
+    #: The file of the archive it was made from, and its hash (under redaction: keyed).
+    source: str | None = None
+    source_sha256: str | None = None
+
+    def entry(self) -> JournalEntry:
+        """The same as a journal would say it."""
+        time = self.last or datetime.fromtimestamp(0, UTC)
+        return JournalEntry("bundle", self.path, time, **self.content())
+
+
+class BundleRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The content of bundle.json."""
+
+    format: int
+    archive: ArchiveId
+    head: Sha256
+    #: The bag's folder in the tar file, so that a signature covers it; None in bundles of earlier versions.
+    folder: str | None = None
+    first: datetime | None = None
+    last: datetime | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    #: Records up to this number were left out, because an earlier upload has them.
+    after_seq: int | None = None
+    only: list[str] = []
+    redacted: list[str] = []
+    #: Files that are not as the journal says.
+    files: list[BundledFile] = []
+    #: Files that the journal lists and that were left out on request.
+    left_out: list[str] = []
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether something was left out or replaced on request."""
+        asked = self.since or self.until or self.only or self.redacted or self.left_out
+        return bool(asked) or self.after_seq is not None
+
+    def told(self) -> str:
+        """What was asked for, in words."""
+        spans = (("since", self.since), ("until", self.until))
+        words = [f"{word} {time:%Y-%m-%dT%H:%M:%SZ}" for word, time in spans if time]
+        words += [f"after record {self.after_seq}"] if self.after_seq is not None else []
+        lists = (("only", self.only), ("redacted", self.redacted))
+        words += [f"{word} {', '.join(names)}" for word, names in lists if names]
+        return "; ".join(words) or "files left out"
+
+    def apply(self, ledger: Ledger) -> None:
+        """Makes a journal tell what is in the bundle."""
+        for path in self.left_out:
+            ledger.current.pop(path, None)
+        for file in self.files:
+            ledger.current[file.path] = file.entry()
+            ledger.gone.pop(file.path, None)
+
+    def encode(self) -> bytes:
+        return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
+
+
+def parse_record(content: bytes, where: str) -> BundleRecord:
+    """Reads bundle.json."""
+    wrong = "does not describe a bundle"
+    if content.count(b",") > _MAX_RECORD_VALUES:
+        raise FormatError(f"{where} {wrong}: it has more than {_MAX_RECORD_VALUES} values")
+    record = parse_document(content, BundleRecord, BUNDLE_FORMAT, wrong, where)
+    paths = (*record.left_out, *(one.path for one in record.files), *(one.source for one in record.files))
+    if not all(path is None or layout.is_archived(path) for path in paths):
+        raise FormatError(f"{where} {wrong}: a path that no file of an archive has")
+    return record

@@ -34,57 +34,53 @@ class Contents:
         self._decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
         self._buffer = bytearray(_BUFFER)
         self._view = memoryview(self._buffer)
-        #: The beginning of a line whose end is still to come.
-        self._held = 0
-        self._total = 0
+        #: How many bytes are held of a line whose end is still to come; of a frame read to its end, lost.
+        self.held = 0
+        #: How many bytes of the frame that was read last could be decompressed.
+        self.size = 0
         #: How many lines of the frame that was read last were handed over.
         self.lines = 0
 
     def read(self, frame: Frame) -> str | None:
         """Hands over every whole line of a frame, up to the first that is not right; returns what is wrong with it."""
-        self._held = self._total = self.lines = 0
+        self.held = self.size = self.lines = 0
         try:
             if not (frame.complete and self._reads_through(frame)):
                 # zstd's reader ends with its input: what the blocks of an unfinished or damaged frame
                 # still hold is to be had one by one only.
-                self._read_by_blocks(frame, self._total)
+                self._read_by_blocks(frame)
         except (zstandard.ZstdError, BadLine) as error:
             return str(error)
         return None
-
-    @property
-    def ends_inside_a_line(self) -> bool:
-        """Whether what was read last stopped before a newline."""
-        return self._held > 0
-
-    @property
-    def size(self) -> int:
-        """How many bytes of the last frame could be decompressed."""
-        return self._total
 
     def _reads_through(self, frame: Frame) -> bool:
         """Whether zstd took the frame as a whole; what it gave up to then is handed over."""
         try:
             with self._decompressor.stream_reader(frame.data) as reader:
-                while size := reader.readinto(self._view[self._held :]):
+                while size := reader.readinto(self._view[self.held :]):
                     self._split(size)
         except zstandard.ZstdError:
             return False
         return True
 
-    def _read_by_blocks(self, frame: Frame, known: int) -> None:
-        for part in _blocks(self._decompressor, frame, known):
+    def _read_by_blocks(self, frame: Frame) -> None:
+        """Hands over what the blocks hold beyond the bytes that are known already."""
+        machine = self._decompressor.decompressobj()
+        known, begin = self.size, 0
+        for end in dict.fromkeys((*frame.cuts[1:], len(frame.data))):
+            block = machine.decompress(frame.data[begin:end])
+            part, known, begin = block[known:], max(0, known - len(block)), end
             # A block holds at most 128 KiB: there is always room for one.
-            self._view[self._held : self._held + len(part)] = part
+            self._view[self.held : self.held + len(part)] = part
             self._split(len(part))
 
     def _split(self, size: int) -> None:
         """Hands over the lines that are complete after bytes were added to the buffer."""
-        self._total += size
-        if self._total > MAX_CONTENT:
+        self.size += size
+        if self.size > MAX_CONTENT:
             raise BadLine(f"a frame holds more than {MAX_CONTENT} bytes")
-        begin, filled = 0, self._held + size
-        newline = self._buffer.find(b"\n", self._held, filled)
+        begin, filled = 0, self.held + size
+        newline = self._buffer.find(b"\n", self.held, filled)
         while newline >= 0:
             line = self._view[begin:newline]
             check_line(line)
@@ -92,32 +88,14 @@ class Contents:
             self.lines += 1
             begin = newline + 1
             newline = self._buffer.find(b"\n", begin, filled)
-        self._keep(begin, filled)
-
-    def _keep(self, begin: int, filled: int) -> None:
-        """Moves the beginning of the next line to the front, and makes room for more of it."""
-        self._held = filled - begin
-        if self._held > len(self._buffer) // 2:
+        # The beginning of the next line goes to the front, where there is room for more of it.
+        self.held = filled - begin
+        if self.held > len(self._buffer) // 2:
             larger = bytearray(2 * len(self._buffer))
-            larger[: self._held] = self._view[begin:filled]
+            larger[: self.held] = self._view[begin:filled]
             self._buffer, self._view = larger, memoryview(larger)
         elif begin:
-            self._view[: self._held] = self._view[begin:filled]
-
-
-def _blocks(decompressor: zstandard.ZstdDecompressor, frame: Frame, known: int) -> Iterator[bytes]:
-    """What each block of the frame holds, without the first bytes that are known."""
-    machine = decompressor.decompressobj()
-    begin = 0
-    ends = frame.cuts[1:]
-    if not ends or ends[-1] != len(frame.data):
-        ends.append(len(frame.data))
-    for end in ends:
-        part = machine.decompress(frame.data[begin:end])
-        begin = end
-        if known < len(part):
-            yield part[known:]
-        known = max(0, known - len(part))
+            self._view[: self.held] = self._view[begin:filled]
 
 
 FRAME_RECORDS = 60
@@ -145,11 +123,13 @@ class FrameWriter:
         self._frame: zstandard.ZstdCompressionObj | None = None
         self._records = 0
         self._bytes = 0
-        self._line = 0
+        #: Length of the line that was added last.
+        self.line_size = 0
 
     def add(self, pieces: Iterable[bytes]) -> bytes:
         """What is to be written for a line, which is given in pieces so that none of them need be large."""
-        written = [self.end()] if self._is_full() else []
+        is_full = self._records >= FRAME_RECORDS or self._bytes + self.line_size > FRAME_BYTES
+        written = [self.end()] if is_full else []
         if self._frame is None:
             self._frame = self._compressor().compressobj()
         size = 0
@@ -160,13 +140,8 @@ class FrameWriter:
             written.append(self._frame.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
         self._records += 1
         self._bytes += size
-        self._line = size
+        self.line_size = size
         return b"".join(written)
-
-    @property
-    def line_size(self) -> int:
-        """Length of the line that was added last."""
-        return self._line
 
     def end(self) -> bytes:
         """What closes the open frame, if there is one."""
@@ -177,12 +152,9 @@ class FrameWriter:
         self._records = self._bytes = 0
         return closing
 
-    def _is_full(self) -> bool:
-        return self._records >= FRAME_RECORDS or self._bytes + self._line > FRAME_BYTES
-
     def _compressor(self) -> zstandard.ZstdCompressor:
         """One whose window reaches back over the last few lines: what changed is measured against those."""
-        window = min(max(self._line.bit_length() + 1, _MIN_WINDOW_LOG), MAX_WINDOW_LOG)
+        window = min(max(self.line_size.bit_length() + 1, _MIN_WINDOW_LOG), MAX_WINDOW_LOG)
         if self._machine is None or window != self._window:
             # Never two of them: each holds its window and more.
             self._machine = None
@@ -249,7 +221,8 @@ def scan_frames(stream: BinaryIO, take: Take) -> Iterator[Scanned]:
             continue
         attempts += 1
         if attempts > _MAX_DAMAGED:
-            yield _given_up(cursor.offset)
+            damage = Damage(cursor.offset, torn=False, detail="too many damaged frames, the rest is given up")
+            yield Scanned(Frame(cursor.offset, memoryview(b""), [], complete=False), damage)
             return
         # Where a damaged frame ends cannot be trusted: look for the next one from its start.
         zeros = cursor.seek_frame(result.frame.bad_offset)
@@ -279,11 +252,8 @@ def _is_altered(frame: Frame, lines: int) -> bool:
     A header that claims more than there is looks like the end of a file that was being written. But what is torn
     has nothing after it, whereas here a record follows whose own checksum holds.
     """
-    headers = (
-        [range(_MAGIC_BYTES, frame.cuts[0]), *(range(cut, cut + 3) for cut in frame.cuts[-2:])]
-        if frame.cuts
-        else []
-    )
+    headers = [range(_MAGIC_BYTES, cut) for cut in frame.cuts[:1]]
+    headers += [range(cut, cut + 3) for cut in frame.cuts[-2:]]
     contents, work, blocks = Contents(lambda _line: None), 0, _whole_blocks(frame)
     for place in (place for header in headers for place in header if place < len(frame.data)):
         for bit in range(8):
@@ -303,21 +273,11 @@ def _whole_blocks(frame: Frame) -> int:
     return bisect_right(frame.cuts, len(frame.data))
 
 
-def _given_up(offset: int) -> Scanned:
-    damage = Damage(offset, torn=False, detail="too many damaged frames, the rest is given up")
-    return Scanned(Frame(offset, memoryview(b""), [], complete=False), damage)
-
-
 def _scan(frame: Frame, contents: Contents) -> Scanned:
     reason = contents.read(frame) or frame.bad
-    if reason is not None:
-        return Scanned(frame, Damage(frame.offset, torn=False, detail=reason))
-    if not frame.complete and (contents.ends_inside_a_line or not _ends_at_a_block(frame)):
-        return Scanned(frame, Damage(frame.offset, torn=True, detail="the last record is not whole"))
-    if frame.complete and contents.ends_inside_a_line:
-        return Scanned(frame, Damage(frame.offset, torn=False, detail="frame ends inside a line"))
-    return Scanned(frame, None)
-
-
-def _ends_at_a_block(frame: Frame) -> bool:
-    return bool(frame.cuts) and frame.cuts[-1] == len(frame.data)
+    torn = reason is None and not frame.complete
+    if torn and (contents.held or frame.cuts[-1:] != [len(frame.data)]):
+        reason = "the last record is not whole"
+    elif reason is None and frame.complete and contents.held:
+        reason = "frame ends inside a line"
+    return Scanned(frame, None if reason is None else Damage(frame.offset, torn, reason))

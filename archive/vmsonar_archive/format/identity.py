@@ -3,6 +3,7 @@
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 from uuid import UUID, uuid4
 
 import msgspec
@@ -12,6 +13,8 @@ from vmsonar_archive.records.ids import ArchiveId, HostName, InstanceId, Machine
 from vmsonar_archive.records.sample import FORMAT
 from vmsonar_archive.system import files
 from vmsonar_archive.system.errors import NOT_JSON, FormatError, NewerFormat, VmsonarError
+
+T = TypeVar("T")
 
 
 class NodeIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,15 +45,26 @@ class ArchiveIdentity(msgspec.Struct, frozen=True, kw_only=True):
         return not known or self.instance_id == node.instance_id
 
 
-def parse_identity(content: bytes, where: str) -> ArchiveIdentity:
-    """Reads archive.json; refuses what a later version wrote."""
+class _Version(msgspec.Struct):
+    """The one field that every version has."""
+
+    format: int
+
+
+def parse_document(content: bytes, document: type[T], newest: int, wrong: str, where: str) -> T:
+    """Decodes a small file of ours; refuses what a later version wrote, and says `wrong` of what is none."""
     try:
-        number = msgspec.json.decode(content, type=dict[str, object]).get("format")
-        if isinstance(number, int) and number > FORMAT:
-            raise NewerFormat.at(where, number, FORMAT)
-        return msgspec.json.decode(content, type=ArchiveIdentity)
+        number = msgspec.json.decode(content, type=_Version).format
+        if number > newest:
+            raise NewerFormat.at(where, number, newest)
+        return msgspec.json.decode(content, type=document)
     except NOT_JSON as error:
-        raise FormatError(f"{where} is not an archive's identity: {told(error)}") from None
+        raise FormatError(f"{where} {wrong}: {told(error)}") from None
+
+
+def parse_identity(content: bytes, where: str) -> ArchiveIdentity:
+    """Reads archive.json."""
+    return parse_document(content, ArchiveIdentity, FORMAT, "is not an archive's identity", where)
 
 
 def read_identity(root: Path) -> ArchiveIdentity:
@@ -67,16 +81,9 @@ def read_identity(root: Path) -> ArchiveIdentity:
 
 def begin(root: Path, node: NodeIdentity, created: datetime) -> ArchiveIdentity:
     """Makes a folder an archive."""
-    identity = ArchiveIdentity(
-        format=FORMAT,
-        archive=str(uuid4()),
-        machine_id=node.machine_id,
-        instance_id=node.instance_id,
-        hostname_short=node.hostname_short,
-        hostname_full=node.hostname_full,
-        created=created,
-    )
-    files.write_whole(root / layout.NAMESPACE_FILE, f"{uuid4()}\n".encode(), mode=0o600)
+    told_by_node = msgspec.structs.asdict(node)
+    identity = ArchiveIdentity(format=FORMAT, archive=str(uuid4()), created=created, **told_by_node)
+    _make_namespace(root)
     files.write_whole(root / layout.ARCHIVE_FILE, msgspec.json.encode(identity) + b"\n")
     return identity
 
@@ -86,9 +93,13 @@ def read_namespace(root: Path) -> UUID:
     try:
         return UUID(files.read_inside(root, layout.NAMESPACE_FILE).decode().strip())
     except (FileNotFoundError, ValueError):
-        namespace = uuid4()
-        files.write_whole(root / layout.NAMESPACE_FILE, f"{namespace}\n".encode(), mode=0o600)
-        return namespace
+        return _make_namespace(root)
+
+
+def _make_namespace(root: Path) -> UUID:
+    namespace = uuid4()
+    files.write_whole(root / layout.NAMESPACE_FILE, f"{namespace}\n".encode(), mode=0o600)
+    return namespace
 
 
 def set_aside(root: Path, identity: ArchiveIdentity) -> Path:

@@ -11,32 +11,81 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from vmsonar_archive.format import layout
-from vmsonar_archive.format.facts import ContentFacts, SegmentFacts
 from vmsonar_archive.format.lines import checksum_holds, finish
 from vmsonar_archive.records.ids import Sha256
 from vmsonar_archive.system.errors import NOT_JSON, VmsonarError
-from vmsonar_archive.system.files import fsync_folder, open_beneath, open_own, open_root, write_all
+from vmsonar_archive.system.files import fsync_folder, held, open_beneath, open_own, open_root, write_all
 
 #: What the first line names as its predecessor.
 GENESIS = "0" * 64
 
 #: Operations after which the path holds a file.
 SEAL, RECOMPRESS, MERGE, DERIVE = "seal", "recompress", "merge", "derive"
+#: Operation after which the file is gone.
+DROP = "drop"
+
 _GONE_KEPT = 10_000
 # Neither archive.json nor the namespace comes near this.
 _MAX_SMALL = 1024 * 1024
 # Two hashes and two words.
 _MAX_WORDS = 1000
 
-#: Operation after which the file is gone.
-DROP = "drop"
+
+class ContentFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of a file's content; the last five only of segments."""
+
+    bytes: int
+    sha256: str
+    records: int | None = None
+    first: datetime | None = None
+    last: datetime | None = None
+    first_seq: int | None = None
+    last_seq: int | None = None
+
+    def content(self) -> dict[str, Any]:
+        """These fields, to make another Struct with them."""
+        return {field: getattr(self, field) for field in ContentFacts.__struct_fields__}
 
 
-class _Subject(ContentFacts, frozen=True):
+class SegmentFacts(ContentFacts, frozen=True, kw_only=True):
+    """What is known of a segment once it is closed."""
+
+    path: str
+    records: int
+    damaged: bool = False
+
+
+class Tally:
+    """Counts the records that go into a file and remembers the lowest and highest times and numbers.
+
+    Not those of the first and the last record: the clock can be set back in between.
+    """
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.first: datetime | None = None
+        self.last: datetime | None = None
+        self.first_seq: int | None = None
+        self.last_seq: int | None = None
+
+    def add(self, time: datetime, seq: int) -> None:
+        self.records += 1
+        self.first = time if self.first is None else min(self.first, time)
+        self.last = time if self.last is None else max(self.last, time)
+        self.first_seq = seq if self.first_seq is None else min(self.first_seq, seq)
+        self.last_seq = seq if self.last_seq is None else max(self.last_seq, seq)
+
+    def facts(self, path: str, size: int, sha256: str, damaged: bool = False) -> SegmentFacts:
+        """The facts of the file, which has this size and hash."""
+        return SegmentFacts(path=path, bytes=size, sha256=sha256, damaged=damaged, **vars(self))
+
+
+class _EntryHead(ContentFacts, frozen=True):
     """What a line begins with: msgspec puts fields that are not keyword-only before those of ContentFacts."""
 
     op: str
@@ -44,7 +93,7 @@ class _Subject(ContentFacts, frozen=True):
     time: datetime
 
 
-class JournalEntry(_Subject, frozen=True, kw_only=True):
+class JournalEntry(_EntryHead, frozen=True, kw_only=True):
     """One line of the journal."""
 
     #: Files that this one takes in; they go away (merge), or stay (derive).
@@ -75,6 +124,17 @@ def line_hash(line: bytes) -> str:
     return hashlib.sha256(line).hexdigest()
 
 
+def _parsed(line: bytes) -> JournalEntry | None:
+    """What a line says; None where it is no line of a journal, or names what no file of an archive is called."""
+    try:
+        entry = msgspec.json.decode(line, type=JournalEntry)
+    except NOT_JSON:
+        return None
+    words = (entry.op, entry.sha256, entry.prev, entry.reason or "")
+    short = sum(map(len, words)) <= _MAX_WORDS
+    return entry if short and all(map(layout.is_archived, (entry.path, *entry.sources))) else None
+
+
 def _is_unchanged(line: bytes, entry: JournalEntry) -> bool:
     """A line of an earlier version has neither a checksum nor what came with it."""
     holds = checksum_holds(line)
@@ -83,14 +143,12 @@ def _is_unchanged(line: bytes, entry: JournalEntry) -> bool:
 
 def _sha256_at(root: Path, name: str) -> str | None:
     """The hash of a small file of the archive; None where it cannot be read."""
-    folder = open_root(root)
-    try:
-        with open_beneath(folder, name) as file:
-            return hashlib.sha256(file.read(_MAX_SMALL)).hexdigest()
-    except (OSError, VmsonarError):
-        return None
-    finally:
-        os.close(folder)
+    with held(open_root(root)) as folder:
+        try:
+            with open_beneath(folder, name) as file:
+                return hashlib.sha256(file.read(_MAX_SMALL)).hexdigest()
+        except (OSError, VmsonarError):
+            return None
 
 
 class Ledger:
@@ -116,20 +174,11 @@ class Ledger:
 
     def add(self, line: bytes) -> bool:
         """Takes in one line without its newline; False when it is not a line of a journal."""
-        try:
-            entry = msgspec.json.decode(line, type=JournalEntry)
-            if not all(map(layout.is_archived, (entry.path, *entry.sources))):
-                raise msgspec.ValidationError("a path that no file of an archive has")
-            words = (entry.op, entry.sha256, entry.prev, entry.reason or "")
-            if sum(map(len, words)) > _MAX_WORDS:
-                raise msgspec.ValidationError(f"more than {_MAX_WORDS} characters in what should be short")
-        except NOT_JSON:
-            self.break_here("is not a line of a journal")
-            self.lines += 1
-            return False
-        if not _is_unchanged(line, entry):
+        entry = _parsed(line)
+        if entry is None or not _is_unchanged(line, entry):
             # It may name another file than was meant: nothing is removed or believed by its word.
-            self.break_here("was changed: its checksum differs")
+            wrong = "is not a line of a journal" if entry is None else "was changed: its checksum differs"
+            self.break_here(wrong)
             self.lines += 1
             return False
         if entry.prev != self.head:

@@ -3,6 +3,7 @@
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -26,13 +27,14 @@ _STAMP = re.compile(
 )
 _CRC = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
 
+T = TypeVar("T")
 #: A line as it is kept, or in the buffer into which it was decompressed.
 Text = bytes | memoryview
 
 encode_row = msgspec.json.Encoder().encode
-_decode_sample = msgspec.json.Decoder(Sample).decode
-_decode_sysinfo = msgspec.json.Decoder(SysInfo).decode
-_decode_stamp = msgspec.json.Decoder(Stamp).decode
+_SAMPLE = msgspec.json.Decoder(Sample)
+_SYSINFO = msgspec.json.Decoder(SysInfo)
+_ANY_RECORD = msgspec.json.Decoder(Stamp)
 
 
 class BadLine(ValueError):
@@ -90,7 +92,7 @@ def check_line(line: Text) -> None:
     if not checksum_holds(line):
         raise BadLine("checksum differs")
     if len(line) >= _HARMLESS:
-        refuse_bomb(bytes(line))
+        _refuse_bomb(bytes(line))
 
 
 def checksum_holds(line: Text) -> bool | None:
@@ -106,35 +108,31 @@ def unchanged(content: bytes) -> bytes:
     return content
 
 
-def refuse_bomb(line: bytes) -> None:
+def _refuse_bomb(line: bytes) -> None:
     """Bounds what decoding can cost: `{}` takes two bytes here and hundreds as a row."""
-    if len(line) < _HARMLESS:
-        return
     if line.count(b"{") + line.count(b"[") > _MAX_OBJECTS or line.count(b",") > _MAX_VALUES:
         raise BadLine("far more values than a sample can have")
 
 
 def decode_sample(line: Text) -> Sample:
     """The sample in a line whose checksum was checked; unknown fields and kinds are skipped."""
-    try:
-        return _decode_sample(line)
-    except NOT_JSON as error:
-        raise BadLine(told(error)) from None
+    return _decoded(_SAMPLE, line)
 
 
 def decode_sysinfo(line: Text) -> SysInfo:
     """The sysinfo in a line whose checksum was checked."""
-    try:
-        return _decode_sysinfo(line)
-    except NOT_JSON as error:
-        raise BadLine(told(error)) from None
+    return _decoded(_SYSINFO, line)
 
 
 def decode_stamp(line: Text) -> Stamp:
     """When and by whom a line was written, whatever kind of record it holds."""
+    # The stamp stands first in every line we write; the rest need not be parsed to read it.
+    head = _STAMP.match(line)
+    return _decoded(_ANY_RECORD, head[0] + b"}" if head else line)
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], line: Text) -> T:
     try:
-        # The stamp stands first in every line we write; the rest need not be parsed to read it.
-        head = _STAMP.match(line)
-        return _decode_stamp(head[0] + b"}" if head else line)
+        return decoder.decode(line)
     except NOT_JSON as error:
         raise BadLine(told(error)) from None

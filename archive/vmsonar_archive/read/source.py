@@ -9,11 +9,9 @@ from stat import S_ISREG
 from typing import BinaryIO, cast
 
 from vmsonar_archive.format import bag, layout
-from vmsonar_archive.format.bag import BadManifest
-from vmsonar_archive.format.bundle_record import BUNDLE_FORMAT, BundleRecord, parse_record
-from vmsonar_archive.format.facts import ContentFacts
+from vmsonar_archive.format.bag import BUNDLE_FORMAT, BadManifest, BundleRecord, parse_record
 from vmsonar_archive.format.identity import ArchiveIdentity, parse_identity
-from vmsonar_archive.format.journal import MERGE, JournalEntry, Ledger
+from vmsonar_archive.format.journal import MERGE, ContentFacts, JournalEntry, Ledger
 from vmsonar_archive.format.layout import SegmentName
 from vmsonar_archive.format.lines import checksum_holds
 from vmsonar_archive.read.findings import Code, Finding, Severity

@@ -7,7 +7,7 @@ import os
 import resource
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -30,14 +30,20 @@ class Refused(VmsonarError):
     """Something in the tree is not the plain file that belongs there."""
 
 
+@contextmanager
+def held(descriptor: int) -> Iterator[int]:
+    """Closes a descriptor when the block is left."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def fsync_folder(folder: Path) -> None:
     """Makes the names in a folder durable."""
     # The archive itself may be named by a link.
-    descriptor = os.open(folder, FOLDER & ~os.O_NOFOLLOW)
-    try:
+    with held(os.open(folder, FOLDER & ~os.O_NOFOLLOW)) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def make_folders(root: Path, folder: Path, changed: Callable[[Path], None] = fsync_folder) -> None:
@@ -228,13 +234,10 @@ def open_root(root: Path, *, for_worker: bool = False) -> int:
 
 def open_inside(root: Path, path: str) -> BinaryIO:
     """Opens a plain file of an archive by the archive's folder; as root only files of its owner with one name."""
-    descriptor = os.open(root, FOLDER & ~os.O_NOFOLLOW)
-    try:
+    with held(os.open(root, FOLDER & ~os.O_NOFOLLOW)) as descriptor:
         owner = os.fstat(descriptor).st_uid
         is_foreign = owner != 0 and os.geteuid() == 0
         return open_beneath(descriptor, path, owner if is_foreign else None, linked=not is_foreign)
-    finally:
-        os.close(descriptor)
 
 
 def read_inside(root: Path, path: str, limit: int = 1024 * 1024) -> bytes:
@@ -253,13 +256,13 @@ def open_beneath(root: int, path: str, owner: int | None = None, *, linked: bool
     linked) or another owner's file is refused.
     """
     *folders, name = parts_of(path)
-    held = os.dup(root)
+    above = os.dup(root)
     try:
         for folder in folders:
-            below = os.open(folder, FOLDER, dir_fd=held)
-            os.close(held)
-            held = below
-        descriptor = os.open(name, _FILE, dir_fd=held)
+            below = os.open(folder, FOLDER, dir_fd=above)
+            os.close(above)
+            above = below
+        descriptor = os.open(name, _FILE, dir_fd=above)
     except NotADirectoryError:
         raise Refused(f"{path}: a part of the path is not a folder") from None
     except OSError as error:
@@ -267,7 +270,7 @@ def open_beneath(root: int, path: str, owner: int | None = None, *, linked: bool
             raise Refused(f"{path}: is a symbolic link") from None
         raise
     finally:
-        os.close(held)
+        os.close(above)
     file = os.fdopen(descriptor, "rb", buffering=0)
     try:
         _check_plain(os.fstat(descriptor), path, owner, linked)
@@ -321,11 +324,8 @@ def _list_folder(folder: int, prefix: str, depth: int) -> Iterator[tuple[str, in
             path = prefix + entry.name
             if entry.is_dir(follow_symlinks=False):
                 if depth < 3 and entry.name.isascii() and entry.name.isdigit():
-                    below = os.open(entry.name, FOLDER, dir_fd=folder)
-                    try:
+                    with held(os.open(entry.name, FOLDER, dir_fd=folder)) as below:
                         yield from _list_folder(below, path + "/", depth + 1)
-                    finally:
-                        os.close(below)
             elif entry.is_file(follow_symlinks=False):
                 try:
                     yield path, entry.stat(follow_symlinks=False).st_size

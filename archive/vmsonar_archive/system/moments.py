@@ -1,7 +1,8 @@
 """Times as people give them: a date, a time, `today`, `week`, `30d` ago."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
@@ -25,10 +26,8 @@ def moment_in_utc(text: str | None) -> datetime | None:
     """A point in time as an option gives it; without a zone it is UTC."""
     if text is None:
         return None
-    try:
+    with _within_the_calendar(text):
         return parse_moment(text, UTC, lambda: datetime.now(UTC)).astimezone(UTC)
-    except OverflowError:
-        raise UsageError(f"not a time: {text!r} is before the first year there is") from None
 
 
 def parse_moment(text: str, zone: tzinfo, now: Callable[[], datetime]) -> datetime:
@@ -44,7 +43,8 @@ def parse_moment(text: str, zone: tzinfo, now: Callable[[], datetime]) -> dateti
     if text in named:
         return named[text]
     if ago := _AGO.fullmatch(text):
-        return _before(now(), int(ago[1]) * _UNITS[ago[2]], text)
+        with _within_the_calendar(text):
+            return now() - timedelta(seconds=int(ago[1]) * _UNITS[ago[2]])
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -54,9 +54,10 @@ def parse_moment(text: str, zone: tzinfo, now: Callable[[], datetime]) -> dateti
     return moment if moment.tzinfo else moment.replace(tzinfo=zone)
 
 
-def _before(now: datetime, seconds: int, text: str) -> datetime:
+@contextmanager
+def _within_the_calendar(text: str) -> Iterator[None]:
     try:
-        return now - timedelta(seconds=seconds)
+        yield
     except OverflowError:
         raise UsageError(f"not a time: {text!r} is before the first year there is") from None
 

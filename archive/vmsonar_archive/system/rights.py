@@ -72,14 +72,10 @@ def make_for_owner(state: Path, archive: Path) -> None:
     if owner.st_uid == ROOT:
         return
     if not state.exists() and above.is_dir() and os.stat(above).st_uid == ROOT:
-        parent = files.open_root(above)
-        try:
+        with files.held(files.open_root(above)) as parent:
             os.mkdir(state.name, files.FOLDER_MODE, dir_fd=parent)
-            made = os.open(state.name, files.FOLDER, dir_fd=parent)
-            os.fchown(made, owner.st_uid, owner.st_gid)
-            os.close(made)
-        finally:
-            os.close(parent)
+            with files.held(os.open(state.name, files.FOLDER, dir_fd=parent)) as made:
+                os.fchown(made, owner.st_uid, owner.st_gid)
     if state.exists() and os.stat(state).st_uid != owner.st_uid:
         raise VmsonarError(
             f"{state} belongs to {user_name(os.stat(state).st_uid)}, the archive {archive} to "
@@ -152,16 +148,13 @@ def published(output: Path) -> Iterator[Path]:
         yield place
         if not place.exists():
             return
-        source = os.open(scratch, files.FOLDER)
-        try:
-            with callers():
-                target = files.open_root(output.absolute().parent, for_worker=True)
-                try:
-                    _copy(source, place.name, target)
-                finally:
-                    os.close(target)
-        finally:
-            os.close(source)
+        above = output.absolute().parent
+        with (
+            files.held(os.open(scratch, files.FOLDER)) as source,
+            callers(),
+            files.held(files.open_root(above, for_worker=True)) as target,
+        ):
+            _copy(source, place.name, target)
 
 
 @contextmanager
@@ -190,13 +183,9 @@ def _copy(source: int, name: str, target: int) -> None:
         return
     with suppress(FileExistsError):
         os.mkdir(name, dir_fd=target)
-    inside = os.open(name, files.FOLDER, dir_fd=source)
-    try:
-        place = os.open(name, files.FOLDER, dir_fd=target)
-        try:
-            for entry in sorted(os.listdir(inside)):
-                _copy(inside, entry, place)
-        finally:
-            os.close(place)
-    finally:
-        os.close(inside)
+    with (
+        files.held(os.open(name, files.FOLDER, dir_fd=source)) as inside,
+        files.held(os.open(name, files.FOLDER, dir_fd=target)) as place,
+    ):
+        for entry in sorted(os.listdir(inside)):
+            _copy(inside, entry, place)

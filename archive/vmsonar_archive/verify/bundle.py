@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vmsonar_archive.format import bag, layout
-from vmsonar_archive.format.bag import BadManifest
-from vmsonar_archive.format.bundle_record import BundleRecord
+from vmsonar_archive.format.bag import BadManifest, BundleRecord
 from vmsonar_archive.format.journal import Ledger
 from vmsonar_archive.read.findings import Code, Finding, Report, Severity
 from vmsonar_archive.read.source import MAX_RECORD, BundleSource

@@ -8,8 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from vmsonar_archive.format import layout
-from vmsonar_archive.format.facts import SegmentFacts
-from vmsonar_archive.format.journal import SEAL, Journal, JournalEntry
+from vmsonar_archive.format.journal import SEAL, Journal, JournalEntry, SegmentFacts
 from vmsonar_archive.write.budget import Budget
 from vmsonar_archive.write.lock import WriterLock
 from vmsonar_archive.write.repair import Repair

@@ -1,15 +1,13 @@
 """Finishes what a crash interrupted, before a new writer appends; nothing readable is thrown away."""
 
-import os
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 from vmsonar_archive.format import layout
-from vmsonar_archive.format.facts import ContentFacts, SegmentFacts
 from vmsonar_archive.format.frames import LIVE_LEVEL
-from vmsonar_archive.format.journal import SEAL, Journal, JournalEntry
+from vmsonar_archive.format.journal import SEAL, ContentFacts, Journal, JournalEntry, SegmentFacts
 from vmsonar_archive.format.layout import SegmentName
 from vmsonar_archive.read.source import is_journalled
 from vmsonar_archive.system import files
@@ -50,11 +48,8 @@ class Repair:
         False when the disk refused some of it: it is to be run again. Raises OSError when it cannot even be told
         which files there are, because then nobody knows which numbers were given.
         """
-        root = files.open_root(self._root)
-        try:
+        with files.held(files.open_root(self._root)) as root:
             sizes = {path: size for path, size in files.list_tree(root) if size >= 0}
-        finally:
-            os.close(root)
         names = sorted(filter(None, map(SegmentName.parse, sizes)))
         self._count(max((name.first_seq for name in names), default=0))
         steps = [partial(self._tidy_up, path) for path in sizes]

@@ -16,8 +16,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from vmsonar_archive.format.facts import SegmentFacts, Tally
 from vmsonar_archive.format.frames import FrameWriter, read_frames, scan_frames
+from vmsonar_archive.format.journal import SegmentFacts, Tally
 from vmsonar_archive.format.lines import BadLine, decode_stamp
 from vmsonar_archive.records import Stamp
 from vmsonar_archive.records.sets import RecordSet

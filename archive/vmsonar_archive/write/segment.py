@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from vmsonar_archive.format.facts import SegmentFacts, Tally
 from vmsonar_archive.format.frames import LIVE_LEVEL, FrameWriter
+from vmsonar_archive.format.journal import SegmentFacts, Tally
 from vmsonar_archive.format.layout import SegmentName
 from vmsonar_archive.format.lines import MAX_LINE
 from vmsonar_archive.system import files

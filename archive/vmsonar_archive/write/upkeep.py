@@ -13,9 +13,17 @@ from pathlib import Path
 import msgspec
 
 from vmsonar_archive.format import layout
-from vmsonar_archive.format.facts import SegmentFacts
 from vmsonar_archive.format.frames import SEALED_LEVEL
-from vmsonar_archive.format.journal import DERIVE, DROP, MERGE, RECOMPRESS, SEAL, Journal, JournalEntry
+from vmsonar_archive.format.journal import (
+    DERIVE,
+    DROP,
+    MERGE,
+    RECOMPRESS,
+    SEAL,
+    Journal,
+    JournalEntry,
+    SegmentFacts,
+)
 from vmsonar_archive.format.layout import SegmentName
 from vmsonar_archive.system import files
 from vmsonar_archive.system.children import python

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import zstandard
 from vmsonar_archive.format import bag
-from vmsonar_archive.format.bag import Header
-from vmsonar_archive.format.bundle_record import BundledFile, BundleRecord
+from vmsonar_archive.format.bag import BundledFile, BundleRecord, Header
 from vmsonar_archive.format.journal import GENESIS
 from vmsonar_archive.read.source import BundleSource
 

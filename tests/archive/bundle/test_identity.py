@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from vmsonar_archive.format.bundle_record import BundledFile, parse_record
+from vmsonar_archive.format.bag import BundledFile, parse_record
 from vmsonar_archive.format.identity import parse_identity
 from vmsonar_archive.format.lines import BadLine, decode_sample, decode_stamp
 from vmsonar_archive.system.errors import FormatError

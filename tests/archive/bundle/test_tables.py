@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from vmsonar_archive.bundle.make import BundleOptions, bundle_to_file
-from vmsonar_archive.format.bundle_record import BundledFile
+from vmsonar_archive.format.bag import BundledFile
 from vmsonar_archive.read.source import BundleSource
 from vmsonar_archive.verify.archive import Depth
 from vmsonar_archive.verify.path import verify_path
