@@ -72,7 +72,7 @@ def _recompress(root: Path) -> list[Figure]:
 # The child as the writer starts it, and what it took at most (VmHWM, since ru_maxrss counts the parent's fork).
 _CHILD = """
 import os, sys
-from vmsonar_archive import rewrite
+from vmsonar_archive.write import rewrite
 sys.stdout = open(os.devnull, "w")
 rewrite.main([str(os.getppid()), *sys.argv[1:]])
 status = open("/proc/self/status").read()

@@ -229,8 +229,10 @@ class Ledger:
 class Journal:
     """The journal of an archive whose writer lock we hold."""
 
-    def __init__(self, root: Path, fault: Callable[[str], None]) -> None:
-        self._fault = fault
+    def __init__(self, root: Path, fault: Callable[[str], None] = lambda _point: None) -> None:
+        """`fault` is called with the name of every point at which a test may want to end us."""
+        self.root = root
+        self.fault = fault
         path = root / layout.JOURNAL_FILE
         fresh = not os.path.lexists(path)
         self._descriptor = open_own(path, os.O_RDWR | os.O_APPEND)
@@ -262,7 +264,7 @@ class Journal:
         told = msgspec.structs.replace(entry, identity=self._identity, namespace=self._namespace)
         line = line_of(told, self.ledger.head)
         data = line + b"\n"
-        self._fault("journal.before")
+        self.fault("journal.before")
         if os.fstat(self._descriptor).st_size != self._size:
             # An earlier failure could not be undone at the time.
             os.ftruncate(self._descriptor, self._size)
@@ -274,7 +276,7 @@ class Journal:
             raise
         self._size += len(data)
         self.ledger.add(line)
-        self._fault("journal.after")
+        self.fault("journal.after")
 
     def close(self) -> None:
         os.close(self._descriptor)

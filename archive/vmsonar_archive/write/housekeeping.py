@@ -5,9 +5,9 @@ import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
-from vmsonar_archive.format import layout
 from vmsonar_archive.format.journal import SEAL, Journal, JournalEntry, SegmentFacts
 from vmsonar_archive.write.budget import Budget
 from vmsonar_archive.write.lock import WriterLock
@@ -39,12 +39,11 @@ class Housekeeping:
         self._root = root
         self._lock = lock
         self._now = now
-        self._fault = fault
         self.journal = Journal(root, fault)
         #: Files that the writer or our child are still at; repairing leaves them alone.
         self.own: set[str] = set()
-        self.upkeep = Upkeep(root, self.journal, budget, now, fault, lock)
-        self.repair = Repair(root, self.journal, now, fault, self.own.__contains__)
+        self.upkeep = Upkeep(self.journal, now, self.own, budget, lock)
+        self.repair = Repair(self.journal, now, self.own)
         self.sealed_bytes = 0
         self._live_bytes = 0
         self._limit = budget.working_limit(root)
@@ -58,7 +57,10 @@ class Housekeeping:
         except BaseException:
             self.journal.close()
             raise
-        self._adopt_if_possible()
+        try:
+            self._adopt()
+        except OSError:
+            self.leftovers = True
         self.sync_thread = SyncThread(self._on_error, fdatasync)
 
     def tick(self, live_bytes: int) -> None:
@@ -88,15 +90,11 @@ class Housekeeping:
     def seal(self, segment: SegmentWriter, sealed: SegmentFacts) -> None:
         """Queues a closed segment to be made durable and journalled."""
         self.sealed_bytes += sealed.bytes
-        self.sync_thread.submit(lambda: self._seal(segment, sealed))
+        self.sync_thread.submit(partial(self._seal, segment, sealed))
 
     def hand_over(self, segment: SegmentWriter) -> None:
         """Queues a segment that can no longer be written for repair."""
-        self.sync_thread.submit(lambda: self._hand_over(segment))
-
-    def rewrite_all(self) -> None:
-        """Rewrites finished hours, and waits for it."""
-        self.sync_thread.run(self._rewrite_all)
+        self.sync_thread.submit(partial(self._hand_over, segment))
 
     def end(self) -> bool:
         """Finishes what is queued and lets go; False when the disk was too slow to wait for."""
@@ -117,12 +115,6 @@ class Housekeeping:
         self.journal.close()
         self._lock.close()
 
-    def _adopt_if_possible(self) -> None:
-        try:
-            self._adopt()
-        except OSError:
-            self.leftovers = True
-
     def _adopt(self) -> None:
         adopt_tables(self._root, self.journal, self._now())
         self._keep_budget()
@@ -138,32 +130,28 @@ class Housekeeping:
             return True
         return self._live_bytes + self.sealed_bytes > self._limit
 
-    def _rewrite_all(self) -> None:
-        while (work := self.upkeep.due()) is not None:
-            self.upkeep.do_now(work)
-
     def _on_error(self, _error: Exception) -> None:
         self.leftovers = True
 
     def _seal(self, segment: SegmentWriter, sealed: SegmentFacts) -> None:
         self.sync_thread.unsynced.add(segment.file)
         try:
-            self._fault("seal.before_sync")
+            self.journal.fault("seal.before_sync")
             self.sync_thread.sync_folders()
             os.fsync(segment.file.fileno())
             self.sync_thread.unsynced.discard(segment.file)
-            self._fault("seal.before_journal")
+            self.journal.fault("seal.before_journal")
             self.journal.append(JournalEntry.of(SEAL, sealed, self._now()))
         finally:
             segment.close()
-            self.own.discard(segment.name.path)
+            self.own.discard(segment.path)
 
     def _hand_over(self, segment: SegmentWriter) -> None:
         """As durable as it can be made; an empty one is just removed."""
         self.leftovers = True
         try:
             if segment.size == 0:
-                (self._root / segment.name.path).unlink(missing_ok=True)
+                (self._root / segment.path).unlink(missing_ok=True)
             else:
                 with suppress(OSError):
                     segment.cut()
@@ -171,7 +159,7 @@ class Housekeeping:
         finally:
             segment.close()
             self.sync_thread.failed.discard(segment.file)
-            self.own.discard(segment.name.path)
+            self.own.discard(segment.path)
 
     def _tend_child(self) -> None:
         if self.child is None:
@@ -183,27 +171,15 @@ class Housekeeping:
             return
         output = child.communicate()[0]
         self.child = None
-        if child.returncode == 0:
-            self.sync_thread.submit(lambda: self._take_over(work, output))
-        else:
-            self.sync_thread.submit(lambda: self._give_up(work))
+        self.sync_thread.submit(
+            partial(self.upkeep.take_over, work, output if child.returncode == 0 else b"")
+        )
 
     def _start_child(self) -> None:
         work = self.upkeep.due()
         if work is None or self._ending:
             return
-        self.own.add(layout.temporary(work.target))
         try:
             self.child = (work, self.upkeep.start(work))
         except OSError:
-            self._give_up(work)
-
-    def _take_over(self, work: Rewriting, output: bytes) -> None:
-        try:
-            self.upkeep.finish_child(work, output)
-        finally:
-            self.own.discard(layout.temporary(work.target))
-
-    def _give_up(self, work: Rewriting) -> None:
-        self.own.discard(layout.temporary(work.target))
-        self.upkeep.give_up(work)
+            self.upkeep.give_up(work)

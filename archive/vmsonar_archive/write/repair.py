@@ -1,6 +1,6 @@
 """Finishes what a crash interrupted, before a new writer appends; nothing readable is thrown away."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -17,20 +17,12 @@ from vmsonar_archive.write.rewrite import examine, rewrite
 class Repair:
     """Brings the files of an archive in line with its journal; the writer lock is held."""
 
-    def __init__(
-        self,
-        root: Path,
-        journal: Journal,
-        now: Callable[[], datetime],
-        fault: Callable[[str], None],
-        is_ours: Callable[[str], bool] = lambda _path: False,
-    ) -> None:
-        """Files for which `is_ours` holds are left alone: a running writer, or its child, still works on them."""
-        self._root = root
+    def __init__(self, journal: Journal, now: Callable[[], datetime], own: Container[str]) -> None:
+        """`own` files are left alone: a running writer, or its child, still works on them."""
+        self._root = journal.root
         self._journal = journal
         self._now = now
-        self._fault = fault
-        self._is_ours = is_ours
+        self._own = own
         self._known_seq = journal.ledger.last_seq
         self._unread_bytes = 0
 
@@ -57,7 +49,7 @@ class Repair:
         return False not in [_succeeds(step) for step in steps]
 
     def _tidy_up(self, path: str) -> None:
-        if self._is_ours(path):
+        if path in self._own:
             return
         if layout.is_temporary(path):
             self._settle(path)
@@ -83,13 +75,8 @@ class Repair:
 
     def _seal(self, name: SegmentName, size: int) -> None:
         path = self._root / name.path
-        known = self._journal.ledger
-        if (
-            name.path in known.current
-            or name.path in known.gone
-            or self._is_ours(name.path)
-            or not path.exists()
-        ):
+        ledger = self._journal.ledger
+        if any(name.path in known for known in (ledger.current, ledger.gone, self._own)) or not path.exists():
             return
         found, torn = self._examine(name, size)
         if found.records == 0 and not found.damaged:
@@ -99,9 +86,9 @@ class Repair:
             temporary.unlink(missing_ok=True)
             with files.open_inside(self._root, name.path) as source:
                 found = rewrite([source], temporary, name.path, LIVE_LEVEL)
-            self._fault("repair.before_journal")
+            self._journal.fault("repair.before_journal")
             self._journal.append(JournalEntry.of(SEAL, found, self._now()))
-            self._fault("repair.before_rename")
+            self._journal.fault("repair.before_rename")
             files.rename_durably(temporary, path)
         else:
             self._journal.append(JournalEntry.of(SEAL, found, self._now()))

@@ -5,12 +5,12 @@ writer with process id PARENT: it writes TARGET, which must not exist, and print
 touches nothing else, and dies with its parent.
 """
 
-import hashlib
 import os
 import signal
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,29 +22,9 @@ from vmsonar_archive.format.lines import BadLine, decode_stamp
 from vmsonar_archive.records import Stamp
 from vmsonar_archive.records.sets import RecordSet
 from vmsonar_archive.system import files
+from vmsonar_archive.write.segment import SegmentFile
 
 _PR_SET_PDEATHSIG = 1
-
-
-class _Output:
-    """A file that is hashed as it is written."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = files.create(path)
-        self._hash = hashlib.sha256()
-        self.size = 0
-
-    def write(self, data: bytes | memoryview) -> None:
-        files.write_all(self._file.fileno(), bytes(data))
-        self._hash.update(data)
-        self.size += len(data)
-
-    def finish(self) -> str:
-        os.fsync(self._file.fileno())
-        return self._hash.hexdigest()
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def rewrite(
@@ -54,17 +34,16 @@ def rewrite(
 
     Records seen before, in other segments, are passed over.
     """
-    frames, tally = FrameWriter(level, flush=False), Tally()
-    with closing(_Output(target)) as output:
-        for source in sources:
-            for found in read_frames(source):
-                for line, stamp in stamped(found.lines):
-                    rises = tally.last_seq is None or stamp.seq > tally.last_seq
-                    if rises and (seen is None or seen.add(stamp)):
-                        output.write(frames.add((line, b"\n")))
-                        tally.add(stamp.time, stamp.seq)
-        output.write(frames.end())
-        return tally.facts(path, output.size, output.finish())
+    with closing(SegmentFile(target, FrameWriter(level, flush=False))) as output:
+        tally = output.tally
+        for found in chain.from_iterable(map(read_frames, sources)):
+            for line, stamp in stamped(found.lines):
+                rises = tally.last_seq is None or stamp.seq > tally.last_seq
+                if rises and (seen is None or seen.add(stamp)):
+                    output.append((line, b"\n"), stamp.time, stamp.seq)
+        sealed = output.end(path)
+        os.fsync(output.file.fileno())
+        return sealed
 
 
 def stamped(lines: Iterable[bytes]) -> Iterator[tuple[bytes, Stamp]]:

@@ -51,18 +51,18 @@ class Upkeep:
 
     def __init__(
         self,
-        root: Path,
         journal: Journal,
-        budget: Budget,
         now: Callable[[], datetime],
-        fault: Callable[[str], None],
+        own: set[str],
+        budget: Budget,
         lock: WriterLock,
     ) -> None:
-        self._root = root
+        """What our child writes is added to `own` while it does."""
+        self._root = journal.root
         self._journal = journal
-        self.budget = budget
         self._now = now
-        self._fault = fault
+        self._own = own
+        self.budget = budget
         self._lock = lock
         self._given_up: set[str] = set()
 
@@ -90,24 +90,29 @@ class Upkeep:
 
     def start(self, work: Rewriting) -> "subprocess.Popen[bytes]":
         """Hands the work to a child of low priority."""
-        (self._root / layout.temporary(work.target)).unlink(missing_ok=True)
-        paths = [layout.temporary(work.target), *(entry.path for entry in work.sources)]
+        temporary = layout.temporary(work.target)
+        (self._root / temporary).unlink(missing_ok=True)
+        self._own.add(temporary)
+        arguments = (
+            os.getpid(),
+            SEALED_LEVEL,
+            self._root,
+            temporary,
+            *(entry.path for entry in work.sources),
+        )
         return subprocess.Popen(
-            python(
-                "-m",
-                "vmsonar_archive.write.rewrite",
-                str(os.getpid()),
-                str(SEALED_LEVEL),
-                str(self._root),
-                *paths,
-            ),
+            python("-m", "vmsonar_archive.write.rewrite", *map(str, arguments)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
 
-    def do_now(self, work: Rewriting) -> None:
-        """Does the work in this process."""
+    def do_all(self) -> None:
+        """Does all that is due, in this process."""
+        while (work := self.due()) is not None:
+            self._do(work)
+
+    def _do(self, work: Rewriting) -> None:
         temporary = self._root / layout.temporary(work.target)
         try:
             temporary.unlink(missing_ok=True)
@@ -124,17 +129,21 @@ class Upkeep:
     def give_up(self, work: Rewriting) -> None:
         """Leaves the segments as they are, for verify to name what is wrong with them and recover to save the rest."""
         self._given_up.add(work.target)
+        self._own.discard(layout.temporary(work.target))
         with suppress(OSError):
             (self._root / layout.temporary(work.target)).unlink(missing_ok=True)
 
-    def finish_child(self, work: Rewriting, output: bytes) -> None:
-        """Takes over what the child wrote."""
+    def take_over(self, work: Rewriting, output: bytes) -> None:
+        """Takes over what the child wrote, by what it said; one that failed said nothing."""
         try:
             sealed = msgspec.json.decode(output, type=SegmentFacts)
         except msgspec.MsgspecError:
             self.give_up(work)
             return
-        self.finish(work, msgspec.structs.replace(sealed, path=work.target))
+        try:
+            self.finish(work, msgspec.structs.replace(sealed, path=work.target))
+        finally:
+            self._own.discard(layout.temporary(work.target))
 
     def finish(self, work: Rewriting, sealed: SegmentFacts) -> None:
         """Journals the new file, puts it in place and removes what it took in."""
@@ -151,11 +160,11 @@ class Upkeep:
             self.give_up(work)
             return
         others = [entry.path for entry in work.sources if entry.path != work.target]
-        self._fault("rewrite.before_journal")
+        self._journal.fault("rewrite.before_journal")
         self._journal.append(JournalEntry.of(work.operation, sealed, self._now(), others))
-        self._fault("rewrite.before_rename")
+        self._journal.fault("rewrite.before_rename")
         files.rename_durably(temporary, self._root / work.target)
-        self._fault("rewrite.before_unlink")
+        self._journal.fault("rewrite.before_unlink")
         for path in others:
             (self._root / path).unlink(missing_ok=True)
 
@@ -189,7 +198,7 @@ class Upkeep:
         return share + sum(entry.bytes for entry in self._journal.ledger.current.values())
 
     def _drop(self, entry: JournalEntry, reason: str) -> None:
-        self._fault("drop.before_journal")
+        self._journal.fault("drop.before_journal")
         line = msgspec.structs.replace(entry, op=DROP, time=self._now(), reason=reason, sources=[])
         try:
             self._journal.append(line)
@@ -198,7 +207,7 @@ class Upkeep:
                 raise
             self._lock.use_reserve()
             self._journal.append(line)
-        self._fault("drop.before_unlink")
+        self._journal.fault("drop.before_unlink")
         path = self._root / entry.path
         path.unlink(missing_ok=True)
         for folder in list(path.parents)[:3]:

@@ -160,7 +160,7 @@ class ArchiveWriter:
 
     def tidy(self) -> None:
         """Rewrites finished hours right here: for a writer that opens, appends once and closes."""
-        self._house.rewrite_all()
+        self._house.sync_thread.run(self._house.upkeep.do_all)
 
     def close(self) -> bool:
         """Seals and lets go; False when the disk was too slow to wait for.
@@ -256,11 +256,9 @@ class ArchiveWriter:
         if segment is None:
             return
         try:
-            sealed = segment.end()
+            self._house.seal(segment, segment.end(segment.path))
         except OSError:
             self._house.hand_over(segment)
-            return
-        self._house.seal(segment, sealed)
 
     def _abandon(self, kind: str) -> None:
         """Gives up a segment that cannot be written any more; it is sealed when the disk is well again."""
