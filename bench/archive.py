@@ -31,7 +31,7 @@ def run() -> list[Figure]:
 def _append(root: Path) -> list[Figure]:
     node = NodeIdentity(machine_id="0" * 32)
     # fdatasync waits for the disk, not for the processor; it is left out, as the figure says.
-    writer = ArchiveWriter.open(
+    writer = ArchiveWriter(
         root, node, Budget(max_bytes=2**40, min_free=0), fdatasync=lambda _descriptor: None
     )
     processes = make_processes(PROCESSES)

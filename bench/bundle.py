@@ -46,7 +46,7 @@ def run() -> list[Figure]:
 
 def _make_hour(root: Path) -> Path:
     """One segment of the model load."""
-    writer = ArchiveWriter.open(
+    writer = ArchiveWriter(
         root,
         NodeIdentity(machine_id="0" * 32),
         Budget(max_bytes=2**40, min_free=0),

@@ -60,7 +60,7 @@ def run() -> list[Figure]:
 
 def _record(root: Path, samples: int) -> None:
     node = NodeIdentity(machine_id="0" * 32, hostname_full="vm.example.org")
-    writer = ArchiveWriter.open(
+    writer = ArchiveWriter(
         root, node, Budget(max_bytes=2**40, min_free=0), fdatasync=lambda _descriptor: None
     )
     info = SysInfo(

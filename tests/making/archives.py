@@ -45,7 +45,7 @@ def open_writer(root: Path, **settings: object) -> ArchiveWriter:
     """A writer with room enough, for a machine and a day of the tests' own unless told otherwise."""
     settings.setdefault("budget", BUDGET)
     settings.setdefault("now", lambda: START + timedelta(days=1))
-    return ArchiveWriter.open(root, settings.pop("node", NODE), **settings)  # type: ignore[arg-type]
+    return ArchiveWriter(root, settings.pop("node", NODE), **settings)  # type: ignore[arg-type]
 
 
 def boottime_at(time: datetime) -> int:

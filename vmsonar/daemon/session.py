@@ -57,7 +57,7 @@ _MAY_PASS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 def _open(root: Path, config: Config, node: NodeIdentity, around: Surroundings) -> ArchiveWriter:
     try:
-        return ArchiveWriter.open(root, node, budget_of(config), now=around.clock.now)
+        return ArchiveWriter(root, node, budget_of(config), now=around.clock.now)
     except OSError as error:
         said = f"cannot record into {root}: {error.strerror or error}"
         if error.errno in _MAY_PASS:

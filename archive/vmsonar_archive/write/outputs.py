@@ -10,7 +10,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from vmsonar_archive.format import layout
 from vmsonar_archive.system.errors import UsageError, VmsonarError
@@ -22,12 +22,11 @@ _HEAD = 65536
 PARQUET_MARK = b"vmsonar.answer"
 
 
-class Kind:
+class Kind(NamedTuple):
     """What an output is, and whether a file that is there already is an earlier one of the same."""
 
-    def __init__(self, name: str, is_one: Callable[[BinaryIO], bool]) -> None:
-        self.name = name
-        self.is_one = is_one
+    name: str
+    is_one: Callable[[BinaryIO], bool]
 
 
 def guard(
@@ -149,15 +148,6 @@ def _is_page(file: BinaryIO) -> bool:
     return head.startswith(b"<!doctype html>") and b": vmsonar</title>" in head
 
 
-def _is_json(file: BinaryIO) -> bool:
-    """One object a line, in an array."""
-    return file.read(3) in (b"[\n{", b"[]\n")
-
-
-def _is_sonar(file: BinaryIO) -> bool:
-    return file.read(16).startswith(b'{"meta":{')
-
-
 def _is_csv(file: BinaryIO) -> bool:
     """Whether it has a line of names and then rows as long as that, with the line ends of RFC 4180."""
     head = file.read(_HEAD)
@@ -188,6 +178,7 @@ def _is_parquet(file: BinaryIO) -> bool:
 
 PAGE = Kind("a page", _is_page)
 CSV = Kind("CSV", _is_csv)
-JSON = Kind("JSON", _is_json)
+#: One object a line, in an array.
+JSON = Kind("JSON", lambda file: file.read(3) in (b"[\n{", b"[]\n"))
 PARQUET = Kind("a Parquet file", _is_parquet)
-SONAR = Kind("a file of Sonar's tree", _is_sonar)
+SONAR = Kind("a file of Sonar's tree", lambda file: file.read(16).startswith(b'{"meta":{'))

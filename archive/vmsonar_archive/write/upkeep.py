@@ -42,8 +42,8 @@ class Rewriting:
     sources: list[JournalEntry]
 
     @property
-    def operation(self) -> str:
-        return MERGE if len(self.sources) > 1 else RECOMPRESS
+    def temporary(self) -> str:
+        return layout.temporary(self.target)
 
 
 class Upkeep:
@@ -90,18 +90,12 @@ class Upkeep:
 
     def start(self, work: Rewriting) -> "subprocess.Popen[bytes]":
         """Hands the work to a child of low priority."""
-        temporary = layout.temporary(work.target)
-        (self._root / temporary).unlink(missing_ok=True)
-        self._own.add(temporary)
-        arguments = (
-            os.getpid(),
-            SEALED_LEVEL,
-            self._root,
-            temporary,
-            *(entry.path for entry in work.sources),
-        )
+        (self._root / work.temporary).unlink(missing_ok=True)
+        self._own.add(work.temporary)
+        arguments = map(str, (os.getpid(), SEALED_LEVEL, self._root, work.temporary))
+        sources = [entry.path for entry in work.sources]
         return subprocess.Popen(
-            python("-m", "vmsonar_archive.write.rewrite", *map(str, arguments)),
+            python("-m", "vmsonar_archive.write.rewrite", *arguments, *sources),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -113,13 +107,12 @@ class Upkeep:
             self._do(work)
 
     def _do(self, work: Rewriting) -> None:
-        temporary = self._root / layout.temporary(work.target)
+        temporary = self._root / work.temporary
         try:
             temporary.unlink(missing_ok=True)
             with ExitStack() as stack:
-                streams = [
-                    stack.enter_context(files.open_inside(self._root, entry.path)) for entry in work.sources
-                ]
+                opened = (files.open_inside(self._root, entry.path) for entry in work.sources)
+                streams = [stack.enter_context(stream) for stream in opened]
                 sealed = rewrite(streams, temporary, work.target, SEALED_LEVEL)
         except (OSError, files.Refused):
             self.give_up(work)
@@ -129,9 +122,9 @@ class Upkeep:
     def give_up(self, work: Rewriting) -> None:
         """Leaves the segments as they are, for verify to name what is wrong with them and recover to save the rest."""
         self._given_up.add(work.target)
-        self._own.discard(layout.temporary(work.target))
+        self._own.discard(work.temporary)
         with suppress(OSError):
-            (self._root / layout.temporary(work.target)).unlink(missing_ok=True)
+            (self._root / work.temporary).unlink(missing_ok=True)
 
     def take_over(self, work: Rewriting, output: bytes) -> None:
         """Takes over what the child wrote, by what it said; one that failed said nothing."""
@@ -143,25 +136,22 @@ class Upkeep:
         try:
             self.finish(work, msgspec.structs.replace(sealed, path=work.target))
         finally:
-            self._own.discard(layout.temporary(work.target))
+            self._own.discard(work.temporary)
 
     def finish(self, work: Rewriting, sealed: SegmentFacts) -> None:
         """Journals the new file, puts it in place and removes what it took in."""
-        temporary = self._root / layout.temporary(work.target)
+        temporary = self._root / work.temporary
         current = self._journal.ledger.current
         unchanged = all(current.get(entry.path) == entry for entry in work.sources)
         complete = sealed.records == sum(entry.records or 0 for entry in work.sources)
-        if not (
-            unchanged
-            and complete
-            and temporary.exists()
-            and is_journalled_at(self._root, layout.temporary(work.target), sealed)
-        ):
+        there = unchanged and complete and temporary.exists()
+        if not (there and is_journalled_at(self._root, work.temporary, sealed)):
             self.give_up(work)
             return
         others = [entry.path for entry in work.sources if entry.path != work.target]
+        operation = MERGE if len(work.sources) > 1 else RECOMPRESS
         self._journal.fault("rewrite.before_journal")
-        self._journal.append(JournalEntry.of(work.operation, sealed, self._now(), others))
+        self._journal.append(JournalEntry.of(operation, sealed, self._now(), others))
         self._journal.fault("rewrite.before_rename")
         files.rename_durably(temporary, self._root / work.target)
         self._journal.fault("rewrite.before_unlink")
@@ -183,9 +173,8 @@ class Upkeep:
 
     def _today(self) -> date:
         """The day by which age is counted: one wrong clock must not make everything old."""
-        newest = max(
-            (entry.last.date() for entry in self._journal.ledger.current.values() if entry.last), default=None
-        )
+        days = (entry.last.date() for entry in self._journal.ledger.current.values() if entry.last)
+        newest = max(days, default=None)
         today = self._now().date()
         return newest + timedelta(days=1) if newest and newest < today else today
 
@@ -224,12 +213,10 @@ def adopt_tables(root: Path, journal: Journal, now: datetime) -> None:
         known = name in journal.ledger.current
         # Of a day without the last table the others will be written again.
         if layout.is_parquet(name) and not known and path.with_name(layout.LAST_TABLE).exists():
-            with suppress(files.Refused):  # verify names what is not a plain file
-                journal.append(_entry(root, name, now))
-
-
-def _entry(root: Path, name: str, now: datetime) -> JournalEntry:
-    with files.open_inside(root, name) as file:
-        digest = files.sha256_of(file)
-        size = os.fstat(file.fileno()).st_size
-    return JournalEntry(op=DERIVE, path=name, time=now, bytes=size, sha256=digest)
+            with (
+                suppress(files.Refused),
+                files.open_inside(root, name) as file,
+            ):  # verify names what is no file
+                digest = files.sha256_of(file)
+                size = os.fstat(file.fileno()).st_size
+                journal.append(JournalEntry(op=DERIVE, path=name, time=now, bytes=size, sha256=digest))

@@ -10,7 +10,7 @@ Invariants:
 import errno
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
@@ -35,75 +35,45 @@ from vmsonar_archive.write.losses import LostSamples
 from vmsonar_archive.write.segment import SegmentWriter
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
-def _no_fault(_point: str) -> None:
-    pass
-
-
 class ArchiveWriter:
     """An open archive that this process alone writes."""
 
     def __init__(
         self,
         root: Path,
-        lock: WriterLock,
-        archive: ArchiveIdentity,
-        budget: Budget,
-        now: Callable[[], datetime],
-        fault: Callable[[str], None],
-        fdatasync: Callable[[int], None],
-    ) -> None:
-        self.root = root
-        self.identity = archive
-        self.run = uuid4().hex
-        self.ids = SeriesIds(identity.read_namespace(root))
-        self.bytes_written = 0
-        self._budget = budget
-        self._identity_file = os.open(root / layout.ARCHIVE_FILE, os.O_PATH | os.O_CLOEXEC)
-        try:
-            self._house = Housekeeping(root, lock, budget, now, fault, fdatasync)
-        except BaseException:
-            os.close(self._identity_file)
-            raise
-        self._last_seq = self._house.repair.highest_seq
-        self._next_seq = self._last_seq + 1
-        self._live: dict[str, SegmentWriter] = {}
-        self._losses = LostSamples()
-        self._segment_limit = budget.segment_limit(root)
-
-    @classmethod
-    def open(
-        cls,
-        root: Path,
         node: NodeIdentity,
         budget: Budget | None = None,
         *,
-        now: Callable[[], datetime] = _utc_now,
-        fault: Callable[[str], None] = _no_fault,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        fault: Callable[[str], None] = lambda _point: None,
         fdatasync: Callable[[int], None] = os.fdatasync,
-    ) -> "ArchiveWriter":
+    ) -> None:
         """Opens the archive in a folder; begins one where there is none, or where it is another machine's."""
+        self.root = root
+        self.run = uuid4().hex
+        self.bytes_written = 0
+        self._budget = budget or Budget()
+        self._live: dict[str, SegmentWriter] = {}
+        self._losses = LostSamples()
         files.make_folders(root, root)
-        lock = WriterLock(root)
-        try:
-            archive = _identify(root, node, now)
-            return cls(root, lock, archive, budget or Budget(), now, fault, fdatasync)
-        except BaseException:
-            lock.close()
-            raise
+        with ExitStack() as undo:
+            lock = WriterLock(root)
+            undo.callback(lock.close)
+            self.identity = _identify(root, node, now)
+            self.ids = SeriesIds(identity.read_namespace(root))
+            self._segment_limit = self._budget.segment_limit(root)
+            self._identity_file = os.open(root / layout.ARCHIVE_FILE, os.O_PATH | os.O_CLOEXEC)
+            undo.callback(os.close, self._identity_file)
+            self._house = Housekeeping(root, lock, self._budget, now, fault, fdatasync)
+            undo.pop_all()
+        #: The last record that was appended.
+        self.last_seq = self._house.repair.highest_seq
+        self._next_seq = self.last_seq + 1
 
     @property
     def durable_seq(self) -> int:
         """The last record that survives a power cut."""
         return self._house.sync_thread.durable_seq
-
-    @property
-    def last_seq(self) -> int:
-        """The last record that was appended."""
-        return self._last_seq
 
     @property
     def samples_lost(self) -> int:
@@ -117,11 +87,8 @@ class ArchiveWriter:
 
     def misfits(self) -> list[Finding]:
         """What of the archive's identity is no longer what its journal vouches for."""
-        source = FolderSource(self.root)
-        try:
+        with closing(FolderSource(self.root)) as source:
             return source.misfits(self._house.journal.ledger)
-        finally:
-            source.close()
 
     def begins_segment(self, time: datetime) -> bool:
         """Whether a sample of this time would begin a new segment, and so needs every info row."""
@@ -190,7 +157,7 @@ class ArchiveWriter:
             self._abandon(kind)
             raise
         self._next_seq = seq + 1
-        self._last_seq = seq
+        self.last_seq = seq
         self._house.sync_thread.sync(segment.file, seq)
         return seq
 
@@ -243,13 +210,9 @@ class ArchiveWriter:
 
     def _continues(self, kind: str, time: datetime) -> bool:
         segment = self._live.get(kind)
-        if (
-            segment is None
-            or segment.size >= self._segment_limit
-            or segment.file in self._house.sync_thread.failed
-        ):
+        if segment is None or segment.file in self._house.sync_thread.failed:
             return False
-        return segment.hour == layout.hour_of(time)
+        return segment.size < self._segment_limit and segment.hour == layout.hour_of(time)
 
     def _end_segment(self, kind: str) -> None:
         segment = self._live.pop(kind, None)
