@@ -1,7 +1,6 @@
 """What a converter must remember between samples: the machine, its boots, its processes and their last CPU time."""
 
 from bisect import bisect_right
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -64,7 +63,13 @@ class History:
 
     def learn_machine(self, info: SysInfo) -> None:
         """Takes in a sysinfo record; what follows it is read by it."""
-        machine = _machine(info)
+        machine = SonarMachine(
+            hostname_full=info.hostname_full,
+            hostname_short=info.hostname_short,
+            ticks_per_second=info.ticks_per_second or 100,
+            cpus=info.cpus or 0,
+            cards={card.gpu_uuid: (card.gpu_index, card.memory) for card in info.cards or ()},
+        )
         if info.booted is not None:
             self.boots.setdefault(info.boot, int(info.booted.timestamp()))
         if not self._machines or self._machines[-1][1] != machine:
@@ -85,7 +90,9 @@ class History:
         if sample.boot != self.boot:
             self._begin_boot(sample.boot)
         for row in sample.process_info:
-            self.processes[row.pid, row.start_ticks] = _facts(row)
+            user = row.user_name or f"_user_{'unknown' if row.user_id is None else row.user_id}"
+            contained = row.container_id is not None or bool(row.contained)
+            self.processes[row.pid, row.start_ticks] = SonarProcess(user, row.program, contained)
         for job in sample.job_info:
             if job.job_source == "slurm" and job.job_id is not None and job.job_id.isdigit():
                 self.batch_jobs[job.pgid] = int(job.job_id)
@@ -102,7 +109,7 @@ class History:
         }
         self.ticks_at = sample.boottime
         if len(self.processes) > 2 * len(self.ticks) + _SLACK:
-            self._forget(self.ticks)
+            self.processes = {key: self.processes[key] for key in self.ticks if key in self.processes}
 
     def _begin_boot(self, boot: str) -> None:
         self.boot = boot
@@ -110,27 +117,6 @@ class History:
         self.batch_jobs.clear()
         self.ticks.clear()
         self.ticks_at = None
-
-    def _forget(self, living: Iterable[ProcessKey]) -> None:
-        self.processes = {key: self.processes[key] for key in living if key in self.processes}
-
-
-def _machine(info: SysInfo) -> SonarMachine:
-    return SonarMachine(
-        hostname_full=info.hostname_full,
-        hostname_short=info.hostname_short,
-        ticks_per_second=info.ticks_per_second or 100,
-        cpus=info.cpus or 0,
-        cards={card.gpu_uuid: (card.gpu_index, card.memory) for card in info.cards or ()},
-    )
-
-
-def _facts(row: ProcessInfoRow) -> SonarProcess:
-    return SonarProcess(
-        user=row.user_name or f"_user_{'unknown' if row.user_id is None else row.user_id}",
-        command=row.program,
-        contained=row.container_id is not None or bool(row.contained),
-    )
 
 
 def in_seconds(time: datetime) -> str:

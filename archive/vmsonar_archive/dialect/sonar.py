@@ -11,7 +11,6 @@ from vmsonar_archive.records import (
     Card,
     CpuRow,
     DiskRow,
-    GpuProcessRow,
     GpuRow,
     NodeRow,
     ProcessRow,
@@ -46,7 +45,7 @@ class Sonar:
 
     def node_at(self, seq: int) -> str:
         """The name of the node in records of that number."""
-        return self._name(self.known.machine_at(seq))
+        return self.known.machine_at(seq).name(self._host_name) or self._node
 
     def sysinfo(self, info: SysInfo) -> Attributes:
         """The attributes of one sysinfo record; it is learnt from as well."""
@@ -75,9 +74,6 @@ class Sonar:
 
     def _head(self, record: Sample | SysInfo) -> Attributes:
         return {"time": in_seconds(record.time), "cluster": self.cluster, "node": self.node_at(record.seq)}
-
-    def _name(self, machine: SonarMachine) -> str:
-        return machine.name(self._host_name) or self._node
 
     def _error(self, sample: Sample, gap: Any) -> Attributes:
         words = [gap.collector, gap.reason, *([gap.detail] if gap.detail else [])]
@@ -113,22 +109,23 @@ def _sysinfo(info: SysInfo) -> dict[str, Any]:
 
 
 def _card(card: Card) -> dict[str, Any]:
-    values = {
+    told = {
+        "index": card.gpu_index or 0,
+        "uuid": card.gpu_uuid,
         "address": card.bus_address,
         "manufacturer": _MANUFACTURERS.get(card.vendor or "", card.vendor),
         "model": card.model,
         "architecture": card.architecture,
         "driver": card.driver,
         "firmware": card.firmware,
-        "memory": None if card.memory is None else card.memory // 1024,
+        "memory": _kib(card.memory),
         "power_limit": _whole(card.power_limit),
         "max_power_limit": _whole(card.power_limit_max),
         "min_power_limit": _whole(card.power_limit_min),
         "max_ce_clock": card.core_clock_max,
         "max_memory_clock": card.memory_clock_max,
     }
-    told = {name: value for name, value in values.items() if value is not None}
-    return {"index": card.gpu_index or 0, "uuid": card.gpu_uuid, **told}
+    return _known(told)
 
 
 def _system(sample: Sample, machine: SonarMachine, boot_time: int) -> dict[str, Any]:
@@ -139,15 +136,15 @@ def _system(sample: Sample, machine: SonarMachine, boot_time: int) -> dict[str, 
     if sample.cpu:
         system["cpus"] = _cpus(sample.cpu, per_second, machine.cpus)
     if sample.gpu:
-        system["gpus"] = [_gpu(row, machine) for row in sorted(sample.gpu, key=_index)]
+        by_index = sorted(sample.gpu, key=lambda row: row.gpu_index or 0)
+        system["gpus"] = [_gpu(row, machine) for row in by_index]
     if sample.disk:
         system["disks"] = [_disk(row) for row in sample.disk]
     if node.memory_total is not None and node.memory_available is not None:
         system["used_memory"] = max(0, node.memory_total - node.memory_available) // 1024
-    loads = (("load1", node.load1), ("load5", node.load5), ("load15", node.load15))
-    tasks = (("runnable_entities", node.tasks_runnable), ("existing_entities", node.tasks_existing))
-    system.update((name, value) for name, value in (*loads, *tasks) if value is not None)
-    return system
+    loads = {"load1": node.load1, "load5": node.load5, "load15": node.load15}
+    tasks = {"runnable_entities": node.tasks_runnable, "existing_entities": node.tasks_existing}
+    return system | _known({**loads, **tasks})
 
 
 def _cpus(rows: list[CpuRow], per_second: int, cpus: int) -> list[int]:
@@ -159,32 +156,28 @@ def _cpus(rows: list[CpuRow], per_second: int, cpus: int) -> list[int]:
     return busy
 
 
-def _index(row: GpuRow) -> int:
-    return row.gpu_index or 0
-
-
 def _gpu(row: GpuRow, machine: SonarMachine) -> dict[str, Any]:
     index, memory = machine.cards.get(row.gpu_uuid, (None, None))
-    total = row.memory_total or memory
-    values = {
+    number = row.gpu_index if row.gpu_index is not None else index
+    told = {
+        "index": number or 0,
+        "uuid": row.gpu_uuid,
         "failing": None if row.error is None else 1,
         "fan": _whole(row.fan),
         "compute_mode": row.compute_mode,
         # Their representation of a number that may be unset: 0 is unset, 1 infinite, else the value + 2.
         "performance_state": None if row.performance_state is None else row.performance_state + 2,
-        "memory": None if row.memory_used is None else row.memory_used // 1024,
+        "memory": _kib(row.memory_used),
         "ce_util": _whole(row.gpu_util),
-        # Theirs is the _share of memory in use; ours of that name is memory traffic.
-        "memory_util": _whole(_share(row.memory_used, total)),
+        # Theirs is the share of memory in use; ours of that name is memory traffic.
+        "memory_util": _whole(_share(row.memory_used, row.memory_total or memory)),
         "temperature": None if row.temperature is None else round(row.temperature),
         "power": _whole(row.power),
         "power_limit": _whole(row.power_limit),
         "ce_clock": row.core_clock,
         "memory_clock": row.memory_clock,
     }
-    number = row.gpu_index if row.gpu_index is not None else index
-    told = {name: value for name, value in values.items() if value is not None}
-    return {"index": number or 0, "uuid": row.gpu_uuid, **told}
+    return _known(told)
 
 
 def _disk(row: DiskRow) -> dict[str, Any]:
@@ -196,6 +189,14 @@ def _disk(row: DiskRow) -> dict[str, Any]:
             break
         stats.append(value)
     return {"name": row.device, "major": row.device_major, "minor": row.device_minor, "stats": stats}
+
+
+def _known(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _kib(size: int | None) -> int | None:
+    return None if size is None else size // 1024
 
 
 def _share(part: int | None, whole: int | None) -> float | None:
@@ -295,17 +296,13 @@ def _gpu_use(sample: Sample, machine: SonarMachine) -> dict[int, list[dict[str, 
     for row in sample.gpu_process:
         index, memory = machine.cards.get(row.gpu_uuid, (None, None))
         number = indices.get(row.gpu_uuid)
-        told = _on_gpu(row, number if number is not None else index, totals.get(row.gpu_uuid) or memory)
-        use.setdefault(row.pid, []).append(told)
+        used = _share(row.memory_used, totals.get(row.gpu_uuid) or memory)
+        told = {
+            "index": (number if number is not None else index) or 0,
+            "uuid": row.gpu_uuid,
+            "gpu_util": row.gpu_util,
+            "gpu_memory": _kib(row.memory_used),
+            "gpu_memory_util": None if used is None else round(used, 1),
+        }
+        use.setdefault(row.pid, []).append(_known(told))
     return use
-
-
-def _on_gpu(row: GpuProcessRow, index: int | None, total: int | None) -> dict[str, Any]:
-    told: dict[str, Any] = {"index": index or 0, "uuid": row.gpu_uuid}
-    if row.gpu_util is not None:
-        told["gpu_util"] = row.gpu_util
-    if row.memory_used is not None:
-        told["gpu_memory"] = row.memory_used // 1024
-    if (used := _share(row.memory_used, total)) is not None:
-        told["gpu_memory_util"] = round(used, 1)
-    return told

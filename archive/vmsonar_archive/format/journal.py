@@ -9,6 +9,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -60,18 +61,18 @@ class SegmentFacts(ContentFacts, frozen=True, kw_only=True):
     damaged: bool = False
 
 
+@dataclass
 class Tally:
     """Counts the records that go into a file and remembers the lowest and highest times and numbers.
 
     Not those of the first and the last record: the clock can be set back in between.
     """
 
-    def __init__(self) -> None:
-        self.records = 0
-        self.first: datetime | None = None
-        self.last: datetime | None = None
-        self.first_seq: int | None = None
-        self.last_seq: int | None = None
+    records: int = 0
+    first: datetime | None = None
+    last: datetime | None = None
+    first_seq: int | None = None
+    last_seq: int | None = None
 
     def add(self, time: datetime, seq: int) -> None:
         self.records += 1

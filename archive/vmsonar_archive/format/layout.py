@@ -94,8 +94,8 @@ def is_archived(path: str) -> bool:
 
 def temporary(path: str) -> str:
     """Where the next version of a file is written before it takes its place."""
-    folder, _, name = path.rpartition("/")
-    return f"{folder}/.{name}.tmp" if folder else f".{name}.tmp"
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}.{name}.tmp"
 
 
 def is_temporary(path: str) -> bool:
@@ -105,5 +105,5 @@ def is_temporary(path: str) -> bool:
 
 def final(temporary_path: str) -> str:
     """The place for which a temporary file was written."""
-    folder, _, name = temporary_path.rpartition("/")
-    return f"{folder}/{name[1:-4]}" if folder else name[1:-4]
+    folder, slash, name = temporary_path.rpartition("/")
+    return f"{folder}{slash}{name[1:-4]}"

@@ -67,8 +67,6 @@ def _type_name(kind: Any) -> str:
         return _NAMES[kind]
     if get_origin(kind) is list:
         return f"list of {_type_name(get_args(kind)[0])}"
-    if get_origin(kind) is dict:
-        return "object"
     return "object"
 
 

@@ -3,7 +3,9 @@
 import base64
 import binascii
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from vmsonar_archive.system.errors import missing_extra
 
@@ -14,6 +16,8 @@ DIGEST_SIZE = 64
 KEY_TYPE = "ssh-ed25519"
 
 _MAGIC = b"SSHSIG"
+# Version 1 follows.
+_PREAMBLE = _MAGIC + (1).to_bytes(4, "big")
 _BEGIN = "-----BEGIN SSH SIGNATURE-----\n"
 _END = "-----END SSH SIGNATURE-----\n"
 _WIDTH = 70
@@ -35,7 +39,7 @@ class Signature:
 
 def key_blob(key: bytes) -> bytes:
     """A public key as SSH writes it."""
-    return _string(KEY_TYPE.encode()) + _string(key)
+    return _strings(KEY_TYPE.encode(), key)
 
 
 def key_text(key: bytes) -> str:
@@ -48,24 +52,16 @@ def fingerprint(key: bytes) -> str:
     return "SHA256:" + base64.b64encode(hashlib.sha256(key_blob(key)).digest()).decode().rstrip("=")
 
 
-def to_be_signed(digest: bytes, namespace: str = NAMESPACE) -> bytes:
+def to_be_signed(digest: bytes) -> bytes:
     """The bytes that the key signs, for a message's digest."""
-    return _MAGIC + _string(namespace.encode()) + _string(b"") + _string(HASH.encode()) + _string(digest)
+    return _MAGIC + _strings(NAMESPACE.encode(), b"", HASH.encode(), digest)
 
 
 def encode(signature: Signature) -> bytes:
     """A signature file."""
-    blob = b"".join(
-        (
-            _MAGIC,
-            (1).to_bytes(4, "big"),
-            _string(key_blob(signature.key)),
-            _string(signature.namespace.encode()),
-            _string(b""),
-            _string(HASH.encode()),
-            _string(_string(KEY_TYPE.encode()) + _string(signature.signature)),
-        )
-    )
+    made = _strings(KEY_TYPE.encode(), signature.signature)
+    namespace = signature.namespace.encode()
+    blob = _PREAMBLE + _strings(key_blob(signature.key), namespace, b"", HASH.encode(), made)
     text = base64.b64encode(blob).decode()
     lines = [text[begin : begin + _WIDTH] + "\n" for begin in range(0, len(text), _WIDTH)]
     return (_BEGIN + "".join(lines) + _END).encode()
@@ -87,33 +83,32 @@ def decode(content: bytes) -> Signature:
 
 
 def _decode_blob(blob: bytes) -> Signature:
-    if blob[:10] != _MAGIC + (1).to_bytes(4, "big"):
+    if not blob.startswith(_PREAMBLE):
         raise BadSignature("is not an SSH signature of version 1")
-    key, rest = _take(blob[10:])
-    namespace, rest = _take(rest)
-    _, rest = _take(rest)
-    _, rest = _take(rest)
-    made, rest = _take(rest)
+    key, namespace, _, _, made = islice(_parts(blob[len(_PREAMBLE) :]), 5)
     return Signature(_inner(key), namespace.decode("ascii", "replace"), _inner(made))
 
 
 def _inner(blob: bytes) -> bytes:
     """What follows the key type."""
-    kind, rest = _take(blob)
-    if kind != KEY_TYPE.encode():
+    parts = _parts(blob)
+    if next(parts) != KEY_TYPE.encode():
         raise BadSignature("is not made by an ed25519 key")
-    return _take(rest)[0]
+    return next(parts)
 
 
-def _string(data: bytes) -> bytes:
-    return len(data).to_bytes(4, "big") + data
+def _strings(*parts: bytes) -> bytes:
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
-def _take(data: bytes) -> tuple[bytes, bytes]:
-    size = int.from_bytes(data[:4], "big")
-    if len(data) < 4 or len(data) - 4 < size:
-        raise BadSignature("is cut short")
-    return data[4 : 4 + size], data[4 + size :]
+def _parts(data: bytes) -> Iterator[bytes]:
+    """The strings that _strings() joined, as many as are asked for."""
+    while True:
+        size = int.from_bytes(data[:4], "big")
+        if len(data) < 4 or len(data) - 4 < size:
+            raise BadSignature("is cut short")
+        yield data[4 : 4 + size]
+        data = data[4 + size :]
 
 
 def check(signature: Signature, message: bytes) -> None:

@@ -1,21 +1,30 @@
 """Reads whatever is readable of an archive, in order, each record once; damage is collected, never raised."""
 
-from collections.abc import Callable, Iterator
+import heapq
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import TypeVar
 
-from vmsonar_archive.format.frames import Damage, read_frames
+from vmsonar_archive.format.frames import read_frames
 from vmsonar_archive.format.journal import JournalEntry
 from vmsonar_archive.format.layout import JOURNAL_FILE, SAMPLE, SYSINFO, SegmentName
 from vmsonar_archive.format.lines import BadLine, decode_sample, decode_stamp, decode_sysinfo
 from vmsonar_archive.read.findings import Code, Finding
-from vmsonar_archive.read.merge import Stamped, merge_segments
 from vmsonar_archive.read.source import Source, open_source
-from vmsonar_archive.records import Sample, SysInfo
+from vmsonar_archive.records import Sample, Stamp, SysInfo
+from vmsonar_archive.records.sets import MAX_SPANS, RecordSet
 from vmsonar_archive.system.errors import VmsonarError
+
+T = TypeVar("T")
+Stamped = tuple[Stamp, bytes]
+#: The lowest number that a segment can hold, and what opens it.
+Waiting = tuple[int, Callable[[], Iterator[Stamped]]]
+
+# Each one open costs a frame in memory; with more of them the order suffers, but nothing is lost.
+_MAX_OPEN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,44 +108,46 @@ class Archive:
 
     def samples(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[Sample]:
         """Every sample from since (inclusive) to until (exclusive), in the order in which they were taken."""
-        for line in self._lines(SAMPLE, since, until):
-            try:
-                sample = decode_sample(line)
-            except BadLine as error:
-                self._note(Code.BAD_RECORD, self.source.name, str(error))
-                continue
+        for sample in self._records(SAMPLE, decode_sample, since, until):
             if (since is None or sample.time >= since) and (until is None or sample.time < until):
                 yield sample
 
     def sysinfos(self) -> Iterator[SysInfo]:
         """Every description of the machine, in the order in which they were taken."""
-        for line in self._lines(SYSINFO, None, None):
+        return self._records(SYSINFO, decode_sysinfo)
+
+    def _records(
+        self,
+        kind: str,
+        decode: Callable[[bytes], T],
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Iterator[T]:
+        """The records of all segments that may hold one of that time."""
+        segments = [segment for segment in self.segments(kind) if segment.may_hold(since, until)]
+        waiting = [(segment.first_seq, partial(self._stamped, segment)) for segment in segments]
+        for line in merge_segments(waiting):
             try:
-                yield decode_sysinfo(line)
+                record = decode(line)
             except BadLine as error:
                 self._note(Code.BAD_RECORD, self.source.name, str(error))
+            else:
+                yield record
 
     def lines(self, segment: Segment) -> Iterator[bytes]:
         """The checked lines of one segment, without their newlines; also when it was merged in the meantime."""
+        entry, source = segment.entry, self.source
         try:
-            stream = self._open(segment)
+            with source.open_current(entry) if entry else source.open(segment.path) as stream:
+                for found in read_frames(stream):
+                    if damage := found.damage:
+                        code = Code.TORN_TAIL if damage.torn and not segment.sealed else Code.CORRUPT
+                        self._note(code, segment.path, f"{damage.detail}, at byte {damage.offset}")
+                    yield from found.lines
         except FileNotFoundError as error:
             yield from self._lines_elsewhere(segment, error)
-            return
         except (OSError, VmsonarError) as error:
             self._note(Code.CORRUPT, segment.path, f"cannot be read: {error}")
-            return
-        try:
-            with stream:
-                for found in read_frames(stream):
-                    if found.damage is not None:
-                        self._note_damage(segment, found.damage)
-                    yield from found.lines
-        except (OSError, VmsonarError) as error:
-            self._note(Code.CORRUPT, segment.path, f"cannot be read: {error}")
-
-    def _open(self, segment: Segment) -> BinaryIO:
-        return self.source.open_current(segment.entry) if segment.entry else self.source.open(segment.path)
 
     def _lines_elsewhere(self, segment: Segment, error: OSError) -> Iterator[bytes]:
         """The lines of a segment that is no longer there: from what took it in, unless it was dropped."""
@@ -172,19 +183,33 @@ class Archive:
             except BadLine as error:
                 self._note(Code.BAD_RECORD, segment.path, str(error))
 
-    def _lines(self, kind: str, since: datetime | None, until: datetime | None) -> Iterator[bytes]:
-        segments = [segment for segment in self.segments(kind) if segment.may_hold(since, until)]
-        return merge_segments([(segment.first_seq, partial(self._stamped, segment)) for segment in segments])
-
-    def _note_damage(self, segment: Segment, damage: Damage) -> None:
-        torn = damage.torn and not segment.sealed
-        code = Code.TORN_TAIL if torn else Code.CORRUPT
-        self._note(code, segment.path, f"{damage.detail}, at byte {damage.offset}")
-
     def _note(self, code: Code, path: str, detail: str) -> None:
         finding = Finding.of(code, path, detail)
         if finding not in self.findings:
             self.findings.append(finding)
+
+
+def merge_segments(segments: Sequence[Waiting]) -> Iterator[bytes]:
+    """The lines of all segments by their numbers; a segment is opened when its turn comes, usually alone."""
+    waiting = sorted(segments, key=lambda segment: segment[0], reverse=True)
+    heap: list[tuple[int, int, Stamped, Iterator[Stamped]]] = []
+    seen = RecordSet(max_spans=MAX_SPANS)
+    while waiting or heap:
+        while waiting and (not heap or (len(heap) < _MAX_OPEN and waiting[-1][0] <= heap[0][0])):
+            _, opened = waiting.pop()
+            stream = opened()
+            if (found := next(stream, None)) is not None:
+                # The second figure is unique, so that what follows it is never compared.
+                heapq.heappush(heap, (found[0].seq, -len(waiting), found, stream))
+        if not heap:
+            return
+        _, order, (stamp, line), stream = heap[0]
+        if seen.add(stamp):
+            yield line
+        if (found := next(stream, None)) is None:
+            heapq.heappop(heap)
+        else:
+            heapq.heapreplace(heap, (found[0].seq, order, found, stream))
 
 
 def open_archive(path: Path) -> Archive:

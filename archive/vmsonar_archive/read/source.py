@@ -3,7 +3,8 @@
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
+from io import BufferedReader, RawIOBase
 from pathlib import Path
 from stat import S_ISREG
 from typing import BinaryIO, cast
@@ -15,7 +16,7 @@ from vmsonar_archive.format.journal import MERGE, ContentFacts, JournalEntry, Le
 from vmsonar_archive.format.layout import SegmentName
 from vmsonar_archive.format.lines import checksum_holds
 from vmsonar_archive.read.findings import Code, Finding, Severity
-from vmsonar_archive.read.tar_walk import Member, Slice, walk
+from vmsonar_archive.read.tar_walk import Slice, walk
 from vmsonar_archive.system import files
 from vmsonar_archive.system.errors import UsageError, VmsonarError, cannot_open
 
@@ -79,28 +80,23 @@ class Source(ABC):
             stream = self.open(layout.JOURNAL_FILE)
         except FileNotFoundError:
             return Ledger(watched), False
-        with stream:
-            return self._read_journal(stream, Ledger(watched))
+        with BufferedReader(cast(RawIOBase, stream), 256 * 1024) as lines:
+            return self._read_journal(lines, Ledger(watched))
 
-    def _read_journal(self, stream: BinaryIO, ledger: Ledger) -> tuple[Ledger, bool]:
+    def _read_journal(self, lines: BinaryIO, ledger: Ledger) -> tuple[Ledger, bool]:
         """Line by line, so that a hostile one costs no more memory than an honest one."""
-        rest = b""
         size = bad = 0
-        while chunk := stream.read(256 * 1024):
-            size += len(chunk)
-            held = rest + chunk
-            begin = 0
-            while (end := held.find(b"\n", begin)) >= 0 and end - begin <= _MAX_JOURNAL_LINE:
-                bad += not ledger.add(held[begin:end])
-                begin = end + 1
-                if bad > _MAX_BAD_LINES:
-                    break
-            rest = held[begin:]
-            known = len(ledger.current) + len(ledger.dropped)
+        rest = b""
+        while not rest and (line := lines.readline(_MAX_JOURNAL_LINE + 1)):
+            size += len(line)
+            if line.endswith(b"\n"):
+                bad += not ledger.add(line[:-1])
+            else:
+                rest = line
             for found, limit, what in (
                 (len(rest), _MAX_JOURNAL_LINE, "bytes in one line"),
                 (size, _MAX_JOURNAL, "bytes"),
-                (known, _MAX_ENTRIES, "files"),
+                (len(ledger.current) + len(ledger.dropped), _MAX_ENTRIES, "files"),
                 (bad, _MAX_BAD_LINES, "lines that are none of a journal"),
             ):
                 if found > limit:
@@ -122,9 +118,8 @@ class Source(ABC):
             (layout.NAMESPACE_FILE, ledger.namespace, Severity.WARNING),
         )
         for path, sha256, severity in known:
-            with suppress(
-                OSError, VmsonarError
-            ):  # missing, as the namespace in a bundle, or not ours to read
+            # It may be missing, as the namespace is in a bundle, or not ours to read.
+            with suppress(OSError, VmsonarError):
                 if sha256 and hashlib.sha256(self.read(path, _MAX_SMALL)).hexdigest() != sha256:
                     found.append(Finding.of(Code.CORRUPT, path, told, severity))
         return found
@@ -149,11 +144,8 @@ class Source(ABC):
 
     def has_journalled(self, entry: JournalEntry) -> bool:
         """Whether the version that the journal speaks of is anywhere."""
-        stream = self.open_journalled(entry, in_place=True)
-        if stream is None:
-            return False
-        stream.close()
-        return True
+        with self.open_journalled(entry, in_place=True) or nullcontext() as stream:
+            return stream is not None
 
     def segments(self, ledger: Ledger) -> dict[str, tuple[int, JournalEntry | None]]:
         """Every segment to be read, with its size and what the journal says of it."""
@@ -187,16 +179,20 @@ class Source(ABC):
     def read(self, path: str, limit: int) -> bytes:
         """The content of a small file."""
         with self.open(path) as file:
-            size = file.seek(0, os.SEEK_END)
-            if size > limit:
-                raise VmsonarError(f"{self.name}/{path} is far too large to be what its name says")
-            file.seek(0)
-            parts = []
-            # Short reads are usual, and the file may grow meanwhile.
-            while size > 0 and (chunk := file.read(min(size, 1024 * 1024))):
-                parts.append(chunk)
-                size -= len(chunk)
-            return b"".join(parts)
+            return _read_small(file, limit, f"{self.name}/{path}")
+
+
+def _read_small(file: BinaryIO, limit: int, where: str) -> bytes:
+    size = file.seek(0, os.SEEK_END)
+    if size > limit:
+        raise VmsonarError(f"{where} is far too large to be what its name says")
+    file.seek(0)
+    parts = []
+    # Short reads are usual, and the file may grow meanwhile.
+    while size > 0 and (chunk := file.read(min(size, 1024 * 1024))):
+        parts.append(chunk)
+        size -= len(chunk)
+    return b"".join(parts)
 
 
 def is_journalled(stream: BinaryIO, facts: ContentFacts) -> bool:
@@ -238,7 +234,6 @@ class BundleSource(Source):
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
-        self.path = path
         self._journals: dict[str | None, tuple[Ledger, bool]] = {}
         self._descriptor = _open(path)
         try:
@@ -267,11 +262,8 @@ class BundleSource(Source):
 
     def read_member(self, name: str, limit: int) -> bytes:
         """The content of a small file of the bag."""
-        member = self.walked.members.get(name, Member(0, 0))
-        if member.size > limit:
-            raise VmsonarError(f"{self.name}: {name} is far too large to be what its name says")
-        with self.open_member(name) as stream:
-            return stream.read()
+        with self.open_member(name) as file:
+            return _read_small(file, limit, f"{self.name}: {name}")
 
     def trouble(self) -> str | None:
         """The first place that is not as it should be; what can be read may not be all."""

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from math import inf
 
 import msgspec
 
@@ -29,7 +30,7 @@ def size(spans: Iterable[Span]) -> int:
 class RecordSet:
     """A set of records by their identity: run, boot and number."""
 
-    def __init__(self, spans: Iterable[Span] = (), max_spans: int | None = None) -> None:
+    def __init__(self, spans: Iterable[Span] = (), max_spans: float = inf) -> None:
         #: First and last numbers of unbroken rows, sorted, for each run and boot.
         self._ranges: dict[tuple[str, str], tuple[list[int], list[int]]] = {}
         self._left = max_spans
@@ -54,15 +55,15 @@ class RecordSet:
         if follows and precedes:
             lasts[place - 1] = lasts.pop(place)
             firsts.pop(place)
-            self._left = None if self._left is None else self._left + 1
+            self._left += 1
         elif follows:
             lasts[place - 1] = seq
         elif precedes:
             firsts[place] = seq
-        elif self._left is None or self._left > 0:
+        elif self._left > 0:
             firsts.insert(place, seq)
             lasts.insert(place, seq)
-            self._left = None if self._left is None else self._left - 1
+            self._left -= 1
 
     def update(self, spans: Iterable[Span]) -> None:
         """Adds all records of the spans."""
@@ -71,7 +72,7 @@ class RecordSet:
             added.setdefault((span.run, span.boot), []).append((span.first, span.last))
         for key, ranges in added.items():
             known = zip(*self._ranges.get(key, ([], [])), strict=True)
-            joined = list(_joined([*known, *ranges]))
+            joined = _joined([*known, *ranges])
             self._ranges[key] = [first for first, _ in joined], [last for _, last in joined]
 
     def __contains__(self, stamp: Stamp) -> bool:
@@ -108,18 +109,15 @@ class RecordSet:
         return place > last
 
 
-def _joined(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Sorted ranges; those that touch or overlap become one."""
-    current: tuple[int, int] | None = None
+    joined: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
-        if current is not None and first <= current[1] + 1:
-            current = (current[0], max(current[1], last))
-            continue
-        if current is not None:
-            yield current
-        current = (first, last)
-    if current is not None:
-        yield current
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = joined[-1][0], max(joined[-1][1], last)
+        else:
+            joined.append((first, last))
+    return joined
 
 
 class Taken(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -49,12 +49,10 @@ def fsync_folder(folder: Path) -> None:
 def make_folders(root: Path, folder: Path, changed: Callable[[Path], None] = fsync_folder) -> None:
     """Makes the folders from root down to folder and calls `changed` for each parent; refuses links on the way."""
     missing: list[Path] = []
-    if linked := next(
-        (one for one in (folder, *folder.parents) if root in one.parents and one.is_symlink()), None
-    ):
-        raise NotADirectoryError(
-            errno.ENOTDIR, "is a symbolic link: the archive's folders are not", str(linked)
-        )
+    inside = (one for one in (folder, *folder.parents) if root in one.parents)
+    if linked := next(filter(Path.is_symlink, inside), None):
+        detail = "is a symbolic link: the archive's folders are not"
+        raise NotADirectoryError(errno.ENOTDIR, detail, str(linked))
     while not folder.is_dir():
         missing.append(folder)
         if folder == root:
@@ -182,11 +180,7 @@ def open_regular(path: Path) -> FileIO:
     if not stat.S_ISREG(path.stat().st_mode):
         # Opening some devices does something already.
         raise Refused(f"{path}: is not a regular file")
-    file = FileIO(os.open(path, _FILE & ~os.O_NOFOLLOW))
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise Refused(f"{path}: is not a regular file")
-    return file
+    return FileIO(_checked(os.open(path, _FILE & ~os.O_NOFOLLOW), str(path)))
 
 
 def sha256_of(stream: BinaryIO) -> str:
@@ -271,13 +265,7 @@ def open_beneath(root: int, path: str, owner: int | None = None, *, linked: bool
         raise
     finally:
         os.close(above)
-    file = os.fdopen(descriptor, "rb", buffering=0)
-    try:
-        _check_plain(os.fstat(descriptor), path, owner, linked)
-    except Refused:
-        file.close()
-        raise
-    return file
+    return os.fdopen(_checked(descriptor, path, owner, linked=linked), "rb", buffering=0)
 
 
 def open_own(path: Path, flags: int) -> int:
@@ -289,21 +277,22 @@ def open_own(path: Path, flags: int) -> int:
         if error.errno == errno.ELOOP:
             raise Refused(f"{path}: is a symbolic link") from None
         raise
-    try:
-        _check_plain(os.fstat(descriptor), str(path), None, linked=True)
-    except Refused:
-        os.close(descriptor)
-        raise
-    return descriptor
+    return _checked(descriptor, str(path))
 
 
-def _check_plain(status: os.stat_result, path: str, owner: int | None, linked: bool) -> None:
+def _checked(descriptor: int, path: str, owner: int | None = None, *, linked: bool = True) -> int:
+    """The descriptor, unless it is one of something else than a plain file: then it is closed."""
+    status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        raise Refused(f"{path}: is not a regular file")
-    if status.st_nlink > 1 and not linked:
-        raise Refused(f"{path}: has more than one hard link")
-    if owner is not None and status.st_uid != owner:
-        raise Refused(f"{path}: belongs to uid {status.st_uid}, the archive to uid {owner}")
+        fault = "is not a regular file"
+    elif status.st_nlink > 1 and not linked:
+        fault = "has more than one hard link"
+    elif owner is not None and status.st_uid != owner:
+        fault = f"belongs to uid {status.st_uid}, the archive to uid {owner}"
+    else:
+        return descriptor
+    os.close(descriptor)
+    raise Refused(f"{path}: {fault}")
 
 
 def list_tree(root: int) -> Iterator[tuple[str, int]]:

@@ -1,9 +1,9 @@
 """How much an archive may take of a disk, and which files go first."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 
 from vmsonar_archive.format import layout
@@ -38,6 +38,30 @@ class Budget:
         """What finished files and the live ones may take: there must be room for one that is written anew."""
         return max(self.limit(root) - self.segment_limit(root), 0)
 
+    def to_drop(
+        self, root: Path, files: Iterable[JournalEntry], used: int, today: date
+    ) -> Iterator[tuple[JournalEntry, str]]:
+        """The files that must go, the oldest first and each with the reason, until the limits hold."""
+        candidates = sorted(files, key=_age)
+        limit, missing = self.working_limit(root), self.min_free - free_bytes(root)
+        if missing > sum(entry.bytes for entry in candidates):
+            missing = (
+                0  # dropping everything would not be enough: then nothing is dropped, and nothing written
+            )
+        for entry in candidates:
+            day = layout.day_of(entry.path.rpartition("/")[0]) or today
+            if used > limit:
+                reason = "max_bytes"
+            elif missing > 0:
+                reason = "min_free"
+            elif self.max_days is not None and (today - day).days > self.max_days:
+                reason = "max_days"
+            else:
+                return
+            yield entry, reason
+            used -= entry.bytes
+            missing -= entry.bytes
+
 
 def free_bytes(root: Path) -> int:
     """What an ordinary user can still write to the file system."""
@@ -45,39 +69,7 @@ def free_bytes(root: Path) -> int:
     return status.f_bavail * status.f_frsize
 
 
-def oldest_first(current: dict[str, JournalEntry]) -> list[JournalEntry]:
-    """The order in which files go: by day, records before the tables derived from them, then by number."""
-    return sorted(current.values(), key=_age)
-
-
 def _age(entry: JournalEntry) -> tuple[str, bool, int]:
+    """The order in which files go: by day, records before the tables derived from them, then by number."""
     folder = entry.path.rpartition("/")[0]
     return folder, layout.is_parquet(entry.path), entry.first_seq or 0
-
-
-def to_drop(
-    candidates: list[JournalEntry], used: int, limit: int, missing: int, first_day: date | None
-) -> Iterator[tuple[JournalEntry, str]]:
-    """The files that must go, with the reason, until the limits hold."""
-    if missing > sum(entry.bytes for entry in candidates):
-        missing = 0  # dropping everything would not be enough: then nothing is dropped, and nothing written
-    for entry in candidates:
-        day = layout.day_of(entry.path.rpartition("/")[0])
-        if used > limit:
-            reason = "max_bytes"
-        elif missing > 0:
-            reason = "min_free"
-        elif first_day is not None and day is not None and day < first_day:
-            reason = "max_days"
-        else:
-            return
-        yield entry, reason
-        used -= entry.bytes
-        missing -= entry.bytes
-
-
-def first_kept_day(budget: Budget, today: date) -> date | None:
-    """The day before which files go; None where none is that old."""
-    if budget.max_days is None or budget.max_days >= (today - date.min).days:
-        return None
-    return today - timedelta(days=budget.max_days)

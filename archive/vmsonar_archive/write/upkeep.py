@@ -27,7 +27,6 @@ from vmsonar_archive.format.journal import (
 from vmsonar_archive.format.layout import SegmentName
 from vmsonar_archive.system import files
 from vmsonar_archive.system.children import python
-from vmsonar_archive.write import budget as budgets
 from vmsonar_archive.write.budget import Budget
 from vmsonar_archive.write.lock import WriterLock
 from vmsonar_archive.write.repair import is_journalled_at
@@ -161,11 +160,8 @@ class Upkeep:
     def keep_budget(self, live_bytes: int) -> int:
         """Drops the oldest files until the limits hold; returns what the archive then takes."""
         used = live_bytes + self._sealed_bytes()
-        limit = self.budget.working_limit(self._root)
-        missing = self.budget.min_free - budgets.free_bytes(self._root)
-        first_day = budgets.first_kept_day(self.budget, self._today())
-        candidates = budgets.oldest_first(self._journal.ledger.current)
-        for entry, reason in budgets.to_drop(candidates, used, limit, missing, first_day):
+        current = self._journal.ledger.current.values()
+        for entry, reason in self.budget.to_drop(self._root, current, used, self._today()):
             self._drop(entry, reason)
             used -= entry.bytes
         self._lock.set_aside_reserve()

@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 from vmsonar_archive.format import layout
 from vmsonar_archive.format.journal import MERGE, Journal, JournalEntry
-from vmsonar_archive.read.merge import merge_segments
-from vmsonar_archive.read.reader import open_archive
+from vmsonar_archive.read.reader import merge_segments, open_archive
 from vmsonar_archive.read.source import FolderSource
 from vmsonar_archive.records import Stamp
 from vmsonar_archive.records.sets import RecordSet
