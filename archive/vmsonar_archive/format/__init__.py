@@ -4,13 +4,4 @@ Comes in: records, or bytes that may be damaged or hostile. Goes out: bytes, or 
 them. Opens no archive. Imports system and records.
 """
 
-__all__ = [
-    "bag",
-    "blocks",
-    "frames",
-    "identity",
-    "journal",
-    "layout",
-    "lines",
-    "ssh_signature",
-]
+__all__ = ["bag", "blocks", "frames", "identity", "journal", "layout", "lines", "ssh_signature"]

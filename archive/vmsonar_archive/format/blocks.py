@@ -43,7 +43,7 @@ class Frame:
     bad_offset: int = 0
 
 
-class Cursor:
+class LookAhead:
     """A window over a stream that can look ahead."""
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -62,23 +62,20 @@ class Cursor:
         """Whether at least this many bytes follow."""
         held = len(self._buffer) - self._position
         if size > held and not self._ended:
-            self._fill(size - held, held)
+            self._fill(size, held)
         return len(self._buffer) - self._position >= size
 
-    def _fill(self, missing: int, held: int) -> None:
+    def _fill(self, size: int, held: int) -> None:
         parts = [self._buffer[self._position :]]
         self._offset += self._position
         self._position = 0
         # The more is held, the more is read: joining small pieces to it one by one would cost its square.
         chunk = max(_CHUNK, min(held, _MAX_CHUNK))
-        while missing > 0:
-            part = self._stream.read(max(missing, chunk))
-            if not part:
-                self._ended = True
-                break
+        while held < size and (part := self._stream.read(max(size - held, chunk))):
             parts.append(part)
-            missing -= len(part)
+            held += len(part)
         self._buffer = b"".join(parts)
+        self._ended = held < size
 
     def view(self, size: int | None = None) -> memoryview:
         """The bytes that follow, or the first `size` of them."""
@@ -110,48 +107,48 @@ class Cursor:
         return begin >= end or self._buffer.count(0, begin, end) == end - begin
 
 
-def walk(cursor: Cursor) -> Frame:
-    """Follows the block headers of the frame at the cursor, as far as there are bytes that can be such."""
-    cursor.has(_MAX_HEADER)
-    head = bytes(cursor.view(_MAX_HEADER))
+def frame_at(ahead: LookAhead) -> Frame:
+    """Follows the block headers of the frame that comes next, as far as there are bytes that can be such."""
+    ahead.has(_MAX_HEADER)
+    head = bytes(ahead.view(_MAX_HEADER))
     if not head.startswith(_MAGIC[: len(head)]):
-        return _none(cursor, "not the beginning of a frame")
+        return _none(ahead, "not the beginning of a frame")
     try:
         parameters = zstandard.get_frame_parameters(head)
         position = zstandard.frame_header_size(head)
     except zstandard.ZstdError:
         if len(head) < _MAX_HEADER:
-            return Frame(cursor.offset, memoryview(head), [], complete=False)
-        return _none(cursor, "bad frame header")
+            return Frame(ahead.offset, memoryview(head), [], complete=False)
+        return _none(ahead, "bad frame header")
     if parameters.window_size > MAX_WINDOW:
-        return _none(cursor, f"frame asks for a window of {parameters.window_size} bytes")
-    return _walk_blocks(cursor, position, 4 * parameters.has_checksum)
+        return _none(ahead, f"frame asks for a window of {parameters.window_size} bytes")
+    return _walk_blocks(ahead, position, 4 * parameters.has_checksum)
 
 
-def _none(cursor: Cursor, reason: str) -> Frame:
-    return Frame(cursor.offset, memoryview(b""), [], complete=False, bad=reason, bad_offset=cursor.offset)
+def _none(ahead: LookAhead, reason: str) -> Frame:
+    return Frame(ahead.offset, memoryview(b""), [], complete=False, bad=reason, bad_offset=ahead.offset)
 
 
-def _walk_blocks(cursor: Cursor, position: int, checksum: int) -> Frame:
+def _walk_blocks(ahead: LookAhead, position: int, checksum: int) -> Frame:
     cuts = [position]
     last = False
     while not last:
-        if not cursor.has(position + _BLOCK_HEADER):
-            return Frame(cursor.offset, cursor.view(), cuts, complete=False)
-        header = int.from_bytes(cursor.view(position + _BLOCK_HEADER)[position:], "little")
-        reason = _refusal(cursor, header, cuts)
+        if not ahead.has(position + _BLOCK_HEADER):
+            return Frame(ahead.offset, ahead.view(), cuts, complete=False)
+        header = int.from_bytes(ahead.view(position + _BLOCK_HEADER)[position:], "little")
+        reason = _refusal(ahead, header, cuts)
         if reason is not None:
-            return _cut_off(cursor, cuts, reason)
+            return _cut_off(ahead, cuts, reason)
         last = bool(header & 1)
         # A block of kind 1 is one byte, repeated.
         position += _BLOCK_HEADER + (1 if header >> 1 & 3 == 1 else header >> 3)
         cuts.append(position)
     cuts[-1] = position = position + checksum
-    complete = cursor.has(position)
-    return Frame(cursor.offset, cursor.view(position), cuts, complete)
+    complete = ahead.has(position)
+    return Frame(ahead.offset, ahead.view(position), cuts, complete)
 
 
-def _refusal(cursor: Cursor, header: int, cuts: list[int]) -> str | None:
+def _refusal(ahead: LookAhead, header: int, cuts: list[int]) -> str | None:
     """Why this cannot be the next block of the frame."""
     if header >> 1 & 3 == 3 or header >> 3 > _MAX_BLOCK:
         return "bad block header"
@@ -159,21 +156,18 @@ def _refusal(cursor: Cursor, header: int, cuts: list[int]) -> str | None:
         return "a frame of too many blocks"
     if cuts[-1] > _MAX_FRAME:
         return "a frame of too many bytes"
-    if header == 0 and _is_zeros(cursor, cuts[-1]):
-        return _ONLY_ZEROS
+    if header == 0:
+        ahead.has(cuts[-1] + len(_ZEROS))
+        following = ahead.view(cuts[-1] + len(_ZEROS))[cuts[-1] :]
+        if following == _ZEROS[: len(following)]:
+            return _ONLY_ZEROS
     return None
 
 
-def _cut_off(cursor: Cursor, cuts: list[int], reason: str) -> Frame:
+def _cut_off(ahead: LookAhead, cuts: list[int], reason: str) -> Frame:
     """The frame up to what is no block of it."""
-    bad_offset = cursor.offset + cuts[-1]
+    bad_offset = ahead.offset + cuts[-1]
     # No block of text ends in a zero, compressed or not: one that does was not written whole.
-    if reason is _ONLY_ZEROS and len(cuts) > 1 and cursor.view()[cuts[-1] - 1] == 0:
+    if reason is _ONLY_ZEROS and len(cuts) > 1 and ahead.view()[cuts[-1] - 1] == 0:
         cuts.pop()
-    return Frame(cursor.offset, cursor.view(cuts[-1]), cuts, False, reason, bad_offset)
-
-
-def _is_zeros(cursor: Cursor, position: int) -> bool:
-    cursor.has(position + len(_ZEROS))
-    following = cursor.view(position + len(_ZEROS))[position:]
-    return following == _ZEROS[: len(following)]
+    return Frame(ahead.offset, ahead.view(cuts[-1]), cuts, False, reason, bad_offset)

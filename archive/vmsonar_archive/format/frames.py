@@ -13,9 +13,9 @@ from vmsonar_archive.format.blocks import (
     MAX_CONTENT,
     MAX_WINDOW,
     MAX_WINDOW_LOG,
-    Cursor,
     Frame,
-    walk,
+    LookAhead,
+    frame_at,
 )
 from vmsonar_archive.format.lines import BadLine, check_line
 
@@ -210,36 +210,34 @@ def read_frames(stream: BinaryIO) -> Iterator[Lines]:
 
 def scan_frames(stream: BinaryIO, take: Take) -> Iterator[Scanned]:
     """The same without keeping the lines: each is handed over when it was read, a frame's before the frame."""
-    cursor = Cursor(stream)
+    ahead = LookAhead(stream)
     contents = Contents(take)
     attempts = 0
-    while cursor.has(1):
-        result, lines = _scan(walk(cursor), contents), contents.lines
+    while ahead.has(1):
+        result, lines = _scan(frame_at(ahead), contents), contents.lines
         if result.intact:
-            cursor.skip(len(result.frame.data))
+            ahead.skip(len(result.frame.data))
             yield result
             continue
         attempts += 1
         if attempts > _MAX_DAMAGED:
-            damage = Damage(cursor.offset, torn=False, detail="too many damaged frames, the rest is given up")
-            yield Scanned(Frame(cursor.offset, memoryview(b""), [], complete=False), damage)
+            damage = Damage(ahead.offset, torn=False, detail="too many damaged frames, the rest is given up")
+            yield Scanned(Frame(ahead.offset, memoryview(b""), [], complete=False), damage)
             return
         # Where a damaged frame ends cannot be trusted: look for the next one from its start.
-        zeros = cursor.seek_frame(result.frame.bad_offset)
-        more = cursor.has(1)
-        if result.damage and result.damage.torn and not more and _is_altered(result.frame, lines):
-            damage = Damage(result.frame.offset, torn=False, detail="a length in it was changed")
-            result = Scanned(result.frame, damage)
-        yield _judged(result, zeros, more)
+        zeros = ahead.seek_frame(result.frame.bad_offset)
+        yield _judged(result, lines, zeros, ahead.has(1))
 
 
-def _judged(result: Scanned, zeros: bool, more: bool) -> Scanned:
+def _judged(result: Scanned, lines: int, zeros: bool, more: bool) -> Scanned:
     """Whether damage is but a torn end depends on what follows it."""
     frame, damage = result.frame, result.damage
     if damage is None:
         return result
     if damage.torn and more:
         damage = Damage(frame.offset, torn=False, detail="frame is cut short")
+    elif damage.torn and _is_altered(frame, lines):
+        damage = Damage(frame.offset, torn=False, detail="a length in it was changed")
     elif zeros and damage.detail == frame.bad:
         # What a power cut leaves: the file had grown, but its last bytes never reached the disk.
         damage = Damage(frame.offset, torn=True, detail="nothing but zeros follow")
@@ -259,7 +257,7 @@ def _is_altered(frame: Frame, lines: int) -> bool:
         for bit in range(8):
             data = bytearray(frame.data)
             data[place] ^= 1 << bit
-            other = walk(Cursor(BytesIO(data)))
+            other = frame_at(LookAhead(BytesIO(data)))
             if _whole_blocks(other) <= blocks:
                 continue
             contents.read(other)

@@ -45,7 +45,7 @@ class ArchiveIdentity(msgspec.Struct, frozen=True, kw_only=True):
         return not known or self.instance_id == node.instance_id
 
 
-class _Version(msgspec.Struct):
+class _FormatNumber(msgspec.Struct):
     """The one field that every version has."""
 
     format: int
@@ -54,7 +54,7 @@ class _Version(msgspec.Struct):
 def parse_document(content: bytes, document: type[T], newest: int, wrong: str, where: str) -> T:
     """Decodes a small file of ours; refuses what a later version wrote, and says `wrong` of what is none."""
     try:
-        number = msgspec.json.decode(content, type=_Version).format
+        number = msgspec.json.decode(content, type=_FormatNumber).format
         if number > newest:
             raise NewerFormat.at(where, number, newest)
         return msgspec.json.decode(content, type=document)

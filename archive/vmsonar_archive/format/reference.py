@@ -88,7 +88,14 @@ def _vectors() -> Iterator[str]:
     yield f"    {finish(_BODY).decode()}"
     yield "\nSeries ids in the namespace `6ba7b810-9dad-11d1-80b4-00c04fd430c8`:\n\n"
     yield "| Name | Series id |\n|---|---|\n"
-    for name, value in _id_vectors():
+    ids = SeriesIds(UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8"))
+    for name, value in (
+        ("node:0123456789abcdef0123456789abcdef", ids.node("0123456789abcdef0123456789abcdef")),
+        ("process:BOOT:4242:123456", ids.process("BOOT", 4242, 123456)),
+        ("job:BOOT:4242:123456", ids.job("BOOT", 4242, 123456)),
+        (f"container:{'ab' * 32}", ids.container("ab" * 32)),
+        ("gpu:GPU-5c6e2a3d", ids.gpu("GPU-5c6e2a3d")),
+    ):
         yield f"| `{name}` | `{value}` |\n"
     entry = JournalEntry(
         op="seal",
@@ -104,17 +111,6 @@ def _vectors() -> Iterator[str]:
     yield f"    {line.decode()}\n    {line_hash(line)}\n"
 
 
-def _id_vectors() -> list[tuple[str, str]]:
-    ids = SeriesIds(UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8"))
-    return [
-        ("node:0123456789abcdef0123456789abcdef", ids.node("0123456789abcdef0123456789abcdef")),
-        ("process:BOOT:4242:123456", ids.process("BOOT", 4242, 123456)),
-        ("job:BOOT:4242:123456", ids.job("BOOT", 4242, 123456)),
-        (f"container:{'ab' * 32}", ids.container("ab" * 32)),
-        ("gpu:GPU-5c6e2a3d", ids.gpu("GPU-5c6e2a3d")),
-    ]
-
-
 def _schema(record: type[msgspec.Struct], name: str) -> bytes:
     """JSON Schema (2020-12) of one kind of record; what is unknown is allowed."""
     (schema,), components = msgspec.json.schema_components((record,), ref_template="#/$defs/{name}")
@@ -127,11 +123,6 @@ def _schema(record: type[msgspec.Struct], name: str) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document, order="deterministic"), indent=2) + b"\n"
 
 
-def main(folder: Path) -> None:
-    """Writes the generated files."""
-    for name, content in pages().items():
-        (folder / name).write_bytes(content)
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    for name, content in pages().items():
+        Path(sys.argv[1], name).write_bytes(content)

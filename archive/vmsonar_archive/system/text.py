@@ -3,6 +3,8 @@
 import base64
 import re
 from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from urllib.parse import quote, quote_plus
 
 #: Of a server's words this much is shown.
@@ -85,13 +87,8 @@ def _mark(said: str, form: str, hidden: bytearray) -> None:
 
 
 def _without(said: str, hidden: bytearray) -> str:
-    pieces: list[str] = []
-    for char, is_hidden in zip(said, hidden, strict=True):
-        if not is_hidden:
-            pieces.append(char)
-        elif not pieces or pieces[-1] != _HIDDEN:
-            pieces.append(_HIDDEN)
-    return "".join(pieces)
+    runs = groupby(zip(hidden, said, strict=True), key=itemgetter(0))
+    return "".join(_HIDDEN if is_hidden else "".join(char for _, char in run) for is_hidden, run in runs)
 
 
 def where_it_leads(url: str) -> str:

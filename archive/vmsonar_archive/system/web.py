@@ -129,8 +129,7 @@ def ask(
     proxies: bool = True,
 ) -> Answer:
     """The answer, whatever its status; raises OSError where there is none in time, or it is not HTTP."""
-    streams = request.stream is not None
-    deadline = Deadline(seconds + (request.size / _SLOWEST if streams else 0))
+    deadline = Deadline(seconds + request.size / _SLOWEST)
     way = _way(url) if proxies else None
     secure = (context or ssl.create_default_context()) if url.scheme == "https" else None
     with _one_kind_of_error(), closing(_Connection(url, way, deadline, secure)) as connection:

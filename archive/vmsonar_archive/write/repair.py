@@ -43,7 +43,7 @@ class Repair:
         with files.held(files.open_root(self._root)) as root:
             sizes = {path: size for path, size in files.list_tree(root) if size >= 0}
         names = sorted(filter(None, map(SegmentName.parse, sizes)))
-        self._count(max((name.first_seq for name in names), default=0))
+        self._known_seq = max(self._known_seq, *(name.first_seq for name in names), 0)
         steps = [partial(self._tidy_up, path) for path in sizes]
         steps += [partial(self._seal, name, sizes[name.path]) for name in names]
         return False not in [_succeeds(step) for step in steps]
@@ -101,12 +101,9 @@ class Repair:
         except (OSError, files.Refused):
             self._unread_bytes += size
             raise
-        self._count(found.last_seq or 0)
+        self._known_seq = max(self._known_seq, found.last_seq or 0)
         self._unread_bytes += found.bytes if found.damaged else 0
         return found, torn
-
-    def _count(self, seq: int) -> None:
-        self._known_seq = max(self._known_seq, seq)
 
 
 def _succeeds(step: Callable[[], None]) -> bool:

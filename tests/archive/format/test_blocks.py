@@ -104,15 +104,15 @@ class Endless:
 def test_a_frame_without_end_is_not_held(monkeypatch):
     """512 MiB took seven seconds and as much memory."""
     held = []
-    from vmsonar_archive.format.blocks import Cursor
+    from vmsonar_archive.format.blocks import LookAhead
 
-    fill = Cursor._fill
+    fill = LookAhead._fill
 
-    def noting(cursor, missing, size):
-        fill(cursor, missing, size)
-        held.append(len(cursor._buffer))
+    def noting(ahead, missing, size):
+        fill(ahead, missing, size)
+        held.append(len(ahead._buffer))
 
-    monkeypatch.setattr(Cursor, "_fill", noting)
+    monkeypatch.setattr(LookAhead, "_fill", noting)
     stream = Endless(4000)
     began = time.process_time()
     (found,) = read_frames(stream)

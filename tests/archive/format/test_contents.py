@@ -4,7 +4,7 @@ import io
 import random
 
 import pytest
-from vmsonar_archive.format.blocks import Cursor, walk
+from vmsonar_archive.format.blocks import LookAhead, frame_at
 from vmsonar_archive.format.frames import Contents, FrameWriter, read_frames, scan_frames
 from vmsonar_archive.format.lines import finish
 
@@ -55,12 +55,12 @@ def test_lines_that_are_handed_over_are_those_that_are_kept() -> None:
 def test_what_lies_before_a_damaged_block_is_handed_over(block: int) -> None:
     lines = lines_of([100_000] * 14)
     data = bytearray(frames_of(lines))
-    frame = walk(Cursor(io.BytesIO(bytes(data))))
+    frame = frame_at(LookAhead(io.BytesIO(bytes(data))))
     begin = frame.cuts[block]
     data[begin + 20 : begin + 60] = bytes(40)
     taken: list[bytes] = []
     contents = Contents(lambda line: taken.append(bytes(line) + b"\n"))
-    assert contents.read(walk(Cursor(io.BytesIO(bytes(data))))) is not None
+    assert contents.read(frame_at(LookAhead(io.BytesIO(bytes(data))))) is not None
     assert taken == lines[: len(taken)]
     assert len(taken) >= block
     # The next frame begins with a clean buffer.
