@@ -5,6 +5,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from math import inf
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,6 +19,9 @@ from vmsonar_archive.system import files
 class SegmentFile:
     """A new file of frames, created exclusively, hashed and counted as it is written."""
 
+    #: A record that was read from a segment can be read again, however long it is.
+    longest_line: float = inf
+
     def __init__(
         self, place: Path, frames: FrameWriter, changed: Callable[[Path], None] = files.fsync_folder
     ) -> None:
@@ -30,7 +34,7 @@ class SegmentFile:
     def append(self, line: Iterable[bytes], time: datetime, seq: int) -> int:
         """Writes one record, given in pieces; returns its compressed size. An OSError ends the segment."""
         data = self._frames.add(line)
-        if self._frames.line_size > MAX_LINE:
+        if self._frames.line_size > self.longest_line:
             raise OSError(
                 errno.EFBIG, f"a record of {self._frames.line_size} bytes is too large to be read back"
             )
@@ -54,6 +58,8 @@ class SegmentFile:
 
 class SegmentWriter(SegmentFile):
     """The segment that takes the records as they come; nobody else ever appends to it."""
+
+    longest_line = MAX_LINE
 
     def __init__(self, root: Path, name: SegmentName, changed: Callable[[Path], None]) -> None:
         """`changed` hears of each folder with a new name in it, which is not durable yet."""

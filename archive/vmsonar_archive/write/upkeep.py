@@ -209,10 +209,8 @@ def adopt_tables(root: Path, journal: Journal, now: datetime) -> None:
         known = name in journal.ledger.current
         # Of a day without the last table the others will be written again.
         if layout.is_parquet(name) and not known and path.with_name(layout.LAST_TABLE).exists():
-            with (
-                suppress(files.Refused),
-                files.open_inside(root, name) as file,
-            ):  # verify names what is no file
+            # What is not a plain file is named by verify.
+            with suppress(files.Refused), files.open_inside(root, name) as file:
                 digest = files.sha256_of(file)
                 size = os.fstat(file.fileno()).st_size
                 journal.append(JournalEntry(op=DERIVE, path=name, time=now, bytes=size, sha256=digest))
