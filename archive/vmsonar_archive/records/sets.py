@@ -66,7 +66,6 @@ class RecordSet:
             self._left -= 1
 
     def update(self, spans: Iterable[Span]) -> None:
-        """Adds all records of the spans."""
         added: dict[tuple[str, str], list[tuple[int, int]]] = {}
         for span in spans:
             added.setdefault((span.run, span.boot), []).append((span.first, span.last))
@@ -81,7 +80,6 @@ class RecordSet:
         return place > 0 and stamp.seq <= lasts[place - 1]
 
     def misses(self, stamp: Stamp) -> bool:
-        """Whether a record is not in here."""
         return stamp not in self
 
     def __bool__(self) -> bool:

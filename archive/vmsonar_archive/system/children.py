@@ -38,15 +38,11 @@ def is_helper() -> bool:
 def side_by_side(function: Callable[..., T], calls: Iterable[tuple[Any, ...]], processes: int) -> Iterator[T]:
     """Yields the results of a function for each tuple of arguments, in order, computed by helper processes."""
     # Here, because the recorder starts no helpers and does without these.
-    import subprocess
     from concurrent.futures import ThreadPoolExecutor
     from queue import SimpleQueue
 
-    helpers = [
-        subprocess.Popen(python("-m", _HELPER), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        for _ in range(processes)
-    ]
-    free: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+    helpers = [_start() for _ in range(processes)]
+    free: SimpleQueue[Any] = SimpleQueue()
     for helper in helpers:
         free.put(helper)
 
@@ -74,18 +70,19 @@ def call_limited(function: Callable[..., T], arguments: tuple[Any, ...], memory:
 
     # One heap for all threads, or each reserves one of its own.
     settings = {**os.environ, "MALLOC_ARENA_MAX": "1", "OPENBLAS_NUM_THREADS": "1"}
-    helper = subprocess.Popen(
-        python("-m", _HELPER, str(memory), str(seconds)),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=settings,
-    )
+    helper = _start(memory, seconds, stderr=subprocess.DEVNULL, env=settings)
     try:
         return _ask(helper, function, arguments)
     finally:
         helper.kill()
         helper.communicate()
+
+
+def _start(*limits: int, **settings: Any) -> Any:
+    import subprocess
+
+    command = python("-m", _HELPER, *map(str, limits))
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **settings)
 
 
 def _ask(helper: Any, function: Callable[..., T], arguments: tuple[Any, ...]) -> T:

@@ -187,11 +187,7 @@ class _Connection(http.client.HTTPConnection):
     """http.client's, over a socket that keeps the deadline; through a proxy's tunnel where there is one."""
 
     def __init__(
-        self,
-        url: SplitResult,
-        way: SplitResult | None,
-        deadline: Deadline,
-        context: ssl.SSLContext | None,
+        self, url: SplitResult, way: SplitResult | None, deadline: Deadline, context: ssl.SSLContext | None
     ) -> None:
         # Before anything else: the header Host, which may be signed, names no port that is the usual one.
         self.default_port = 443 if context else 80

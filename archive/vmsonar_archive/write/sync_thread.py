@@ -64,7 +64,6 @@ class SyncThread:
                 raise
 
     def submit(self, task: Callable[[], None]) -> None:
-        """Queues a task."""
         with self._wake:
             self._tasks.append(task)
             self._wake.notify()
