@@ -22,7 +22,7 @@ _HEAD = 65536
 PARQUET_MARK = b"vmsonar.answer"
 
 
-class Kind(NamedTuple):
+class OutputKind(NamedTuple):
     """What an output is, and whether a file that is there already is an earlier one of the same."""
 
     name: str
@@ -30,7 +30,7 @@ class Kind(NamedTuple):
 
 
 def guard(
-    place: Path, inputs: Iterable[Path | str | None], kind: Kind | None = None, *, force: bool = False
+    place: Path, inputs: Iterable[Path | str | None], kind: OutputKind | None = None, *, force: bool = False
 ) -> Path:
     """The place where the output really goes; raises where it may not go.
 
@@ -104,7 +104,7 @@ def _holds(given: Path, target: Path) -> bool:
     return _is_tree(given) and any(folder.exists() and folder.samefile(given) for folder in target.parents)
 
 
-def _check_file(place: Path, target: Path, kind: Kind, force: bool) -> None:
+def _check_file(place: Path, target: Path, kind: OutputKind, force: bool) -> None:
     try:
         status = target.stat()
     except FileNotFoundError:
@@ -176,9 +176,9 @@ def _is_parquet(file: BinaryIO) -> bool:
     return PARQUET_MARK in file.read(_HEAD)
 
 
-PAGE = Kind("a page", _is_page)
-CSV = Kind("CSV", _is_csv)
+PAGE = OutputKind("a page", _is_page)
+CSV = OutputKind("CSV", _is_csv)
 #: One object a line, in an array.
-JSON = Kind("JSON", lambda file: file.read(3) in (b"[\n{", b"[]\n"))
-PARQUET = Kind("a Parquet file", _is_parquet)
-SONAR = Kind("a file of Sonar's tree", lambda file: file.read(16).startswith(b'{"meta":{'))
+JSON = OutputKind("JSON", lambda file: file.read(3) in (b"[\n{", b"[]\n"))
+PARQUET = OutputKind("a Parquet file", _is_parquet)
+SONAR = OutputKind("a file of Sonar's tree", lambda file: file.read(16).startswith(b'{"meta":{'))
