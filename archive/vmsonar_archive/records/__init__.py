@@ -3,28 +3,13 @@
 Types only: units, meanings and sensitivities stand on the fields; and sets of records. Imports no other room.
 """
 
+from vmsonar_archive.records.container import ContainerDevice, ContainerInfoRow, ContainerRow
+from vmsonar_archive.records.events import CostRow, EventRow, GapRow
 from vmsonar_archive.records.fields import Row
-from vmsonar_archive.records.node import (
-    DISK_COUNTERS,
-    CpuRow,
-    DiskRow,
-    EnergyRow,
-    GpuProcessRow,
-    GpuRow,
-    NetRow,
-    NodeRow,
-    PressureRow,
-)
-from vmsonar_archive.records.process import (
-    ContainerDevice,
-    ContainerInfoRow,
-    ContainerRow,
-    JobInfoRow,
-    JobRow,
-    ProcessInfoRow,
-    ProcessRow,
-)
-from vmsonar_archive.records.sample import FORMAT, KINDS, CostRow, EventRow, GapRow, Sample, Stamp
+from vmsonar_archive.records.gpu import EnergyRow, GpuProcessRow, GpuRow
+from vmsonar_archive.records.node import DISK_COUNTERS, CpuRow, DiskRow, NetRow, NodeRow, PressureRow
+from vmsonar_archive.records.process import JobInfoRow, JobRow, ProcessInfoRow, ProcessRow
+from vmsonar_archive.records.sample import FORMAT, KINDS, Sample, Stamp
 from vmsonar_archive.records.sysinfo import Capability, Card, Disk, Engine, Interface, SysInfo
 
 __all__ = [
