@@ -13,20 +13,23 @@ from vmsonar_archive.read.findings import Severity as Damage
 from vmsonar_archive.system.errors import AnswerIsNo
 from vmsonar_archive.system.text import plain
 
-from vmsonar_inspect.advice import subjects
+from vmsonar_inspect.advice.figures import container_figures, gpu_figures, job_figures
 from vmsonar_inspect.advice.rules import RuleBook, load_rules
-from vmsonar_inspect.advice.verdicts import judge
-from vmsonar_inspect.facts import energy
-from vmsonar_inspect.facts.energy import Factor, Split, energy_of, load_factor, split_energy
+from vmsonar_inspect.advice.verdicts import job_advice, judge, machine_advice, problems_first
+from vmsonar_inspect.facts.energy import Factor, Split, load_factor, split_energy
 from vmsonar_inspect.facts.events import damage, is_damage, query_events, query_gaps
-from vmsonar_inspect.facts.groups import group_jobs
-from vmsonar_inspect.facts.jobs import JobContext, Key, query_contexts, query_jobs
-from vmsonar_inspect.facts.machine import query_coverage, query_machines, query_node_use
+from vmsonar_inspect.facts.jobs import JobContext, group_jobs, query_contexts, query_jobs
+from vmsonar_inspect.facts.machine import (
+    query_containers,
+    query_coverage,
+    query_gpus,
+    query_machines,
+    query_node_use,
+)
 from vmsonar_inspect.facts.model import (
     Advice,
     ContainerUse,
     Coverage,
-    EnergyUse,
     Gap,
     GpuUse,
     GroupUse,
@@ -35,13 +38,11 @@ from vmsonar_inspect.facts.model import (
     Machine,
     Moment,
     NodeUse,
-    Severity,
-    Verdict,
+    Story,
 )
-from vmsonar_inspect.facts.parts import query_containers, query_gpus
 from vmsonar_inspect.facts.programs import Pattern, ProgramMap, load_programs
-from vmsonar_inspect.facts.queries import Queries, total
-from vmsonar_inspect.facts.stories import Story, concerns, end_of, query_course, query_processes
+from vmsonar_inspect.facts.queries import Key, Queries
+from vmsonar_inspect.facts.stories import concerns, end_of, query_course, query_processes
 from vmsonar_inspect.facts.timeline import query_timeline
 from vmsonar_inspect.tables.database import BASES, open_tables
 from vmsonar_inspect.tables.progress import waiting
@@ -130,8 +131,8 @@ class Inspection:
     def keyed_jobs(self) -> dict[Key, JobUse]:
         """Every job, whatever the filters, by its key in the tables."""
         for key, job in self._jobs.items():
-            split = self.splits.get(key[0])
-            job.energy = self._energy(key[0], split.jobs.get(key) if split else None)
+            split = self.splits[key[0]]
+            job.energy = split.energy(split.jobs.get(key))
         return self._jobs
 
     @cached_property
@@ -162,11 +163,11 @@ class Inspection:
         found = []
         for (archive, container_id), (container, _) in self._containers.items():
             container.hostname = self._hostnames.get(archive)
-            split = self.splits.get(archive)
-            container.energy = self._energy(archive, split.containers.get(container_id) if split else None)
+            split = self.splits[archive]
+            container.energy = split.energy(split.containers.get(container_id))
             if self.settings.user in (None, container.user):
                 found.append(container)
-        return sorted(found, key=lambda container: (-(container.cpu_seconds or 0.0), container.container_id))
+        return sorted(found, key=_busiest_first)
 
     @cached_property
     def _bare_gpus(self) -> list[GpuUse]:
@@ -174,15 +175,12 @@ class Inspection:
 
     @cached_property
     def gpus(self) -> list[GpuUse]:
-        found = self._bare_gpus
-        for gpu in found:
+        for gpu in self._bare_gpus:
             gpu.hostname = self._hostnames.get(gpu.archive or "")
             gpu.jobs = [job.job for job in self._jobs.values() if gpu.gpu in job.gpus]
-            split = self.splits.get(gpu.archive or "")
-            gpu.energy = self._energy(
-                gpu.archive or "", split.gpus.get(gpu.gpu) if split else None, measured=True
-            )
-        return found
+            split = self.splits[gpu.archive or ""]
+            gpu.energy = split.energy(split.gpus.get(gpu.gpu), metered_gpu=True)
+        return self._bare_gpus
 
     def users(self, zone: tzinfo) -> list[GroupUse]:
         return group_jobs(self.queries, self._chosen, lambda job: job.user, zone)
@@ -220,43 +218,8 @@ class Inspection:
     @cached_property
     def splits(self) -> dict[str, Split]:
         containers = [container for container, _ in self._containers.values()]
-        return split_energy(self.queries, self.machines, self.coverage, self.node_use, self._jobs, containers)
-
-    def _energy(self, archive: str, joules: float | None, measured: bool = False) -> Any:
-        split = self.splits.get(archive)
-        if split is None or joules is None:
-            return energy_of(None, None, None, None)
-        coverage, factor = self.coverage[archive], self.settings.factor
-        grams = factor.over(coverage.first, coverage.last) * self._pue(archive)
-        source, method = (energy.MEASURED, "GPU meter") if measured else (split.source, split.method)
-        return energy_of(joules, source, method, grams)
-
-    def _pue(self, archive: str) -> float:
-        return energy.provider_of(self.machine(archive).cloud_provider).pue
-
-    def energy(self, archive: str) -> EnergyUse:
-        """The energy of a machine, the idle remainder as its own figure."""
-        split = self.splits.get(archive)
-        if split is None:
-            return EnergyUse()
-        whole = self._energy(archive, split.total)
-        factor = self.settings.factor
-        coverage = self.coverage[archive]
-        return EnergyUse(
-            joules=split.total,
-            kwh=whole.kwh,
-            jobs_joules=sum(split.jobs.values()),
-            idle_joules=split.idle,
-            gpu_joules=total(split.gpus.values()),
-            source=split.source,
-            method=split.method,
-            pue=self._pue(archive),
-            grams_co2e=whole.grams_co2e,
-            factor_grams_per_kwh=factor.over(coverage.first, coverage.last),
-            factor_country=factor.country,
-            factor_year=factor.year,
-            factor_source=factor.source,
-        )
+        facts = (self.machines, self.coverage, self.node_use, self._jobs, containers)
+        return split_energy(self.queries, *facts, self.settings.factor)
 
     @cached_property
     def job_counts(self) -> dict[str, int]:
@@ -268,33 +231,35 @@ class Inspection:
 
     def machine_advice(self, archive: str) -> Advice:
         """The machine, with its containers and GPUs."""
-        machine = self.machine(archive)
-        use, coverage = self.node_use[archive], self.coverage[archive]
+        rules, coverage, use = self.settings.rules, self.coverage[archive], self.node_use[archive]
         gpus = [gpu for gpu in self._bare_gpus if gpu.archive == archive]
-        containers = [
-            container for (owner, _), (container, _) in self._containers.items() if owner == archive
-        ]
-        about = subjects.machine_advice(self.settings.rules, machine, coverage, use, gpus, containers)
-        every = about.verdicts + self._part_verdicts(archive, gpus)
-        about.verdicts = sorted(every, key=lambda verdict: verdict.severity is not Severity.PROBLEM)
+        own = [each for (owner, _), each in self._containers.items() if owner == archive]
+        containers = [container for container, _ in own]
+        about = machine_advice(rules, self.machine(archive), coverage, use, gpus, containers)
+        verdicts = list(about.verdicts)
+        for container, limit_share in sorted(own, key=lambda each: _busiest_first(each[0])):
+            if self.settings.user in (None, container.user):
+                name = f"container {plain(container.name or container.container_id[:12])}"
+                figures = container_figures(container, limit_share, use.cpus)
+                verdicts += judge(rules, "container", container.container_id, name, figures)
+        for gpu in gpus:
+            name = f"GPU {gpu.index if gpu.index is not None else plain(gpu.gpu)}"
+            verdicts += judge(rules, "gpu", gpu.gpu, name, gpu_figures(gpu, coverage))
+        about.verdicts = problems_first(verdicts)
         return about
 
     def advice(self, archive: str, all_jobs: bool = False) -> list[Advice]:
         """The machine first, then the jobs that pass the filters, or all."""
-        machine = self.machine(archive)
-        use = self.node_use[archive]
+        machine, use = self.machine(archive), self.node_use[archive]
         jobs = []
         for key, job in self._jobs.items():
             # Group 0 stands for many unknown groups beyond a PID namespace, so there is nothing to judge.
-            if key[0] == archive and (all_jobs or (job.pgid != 0 and self._is_wanted(job))):
+            if key[0] == archive and (all_jobs or (job.is_one_job and self._is_wanted(job))):
                 context = self.contexts.get(key, JobContext())
-                figures = subjects.job_figures(job, context, machine, use, self._oom_kills(job))
-                jobs.append(subjects.job_advice(self.settings.rules, job, figures, use))
-        used = {job.series_id: job.cpu_seconds or 0.0 for job in self._jobs.values()}
-        return [
-            self.machine_advice(archive),
-            *sorted(jobs, key=lambda each: (-used[each.subject], each.subject)),
-        ]
+                figures = job_figures(job, context, machine, use, self._oom_kills(job))
+                jobs.append((job, job_advice(self.settings.rules, job, figures, use)))
+        jobs.sort(key=lambda each: (-(each[0].cpu_seconds or 0.0), each[0].series_id))
+        return [self.machine_advice(archive), *(advice for _, advice in jobs)]
 
     def find_jobs(self, wanted: str) -> list[Key]:
         """The jobs of that id, process group or series, the latest first."""
@@ -311,14 +276,14 @@ class Inspection:
         archive, job = key[0], self.keyed_jobs[key]
         advice = next(each for each in self.advice(archive, all_jobs=True) if each.subject == job.series_id)
         events = [event for owner, event in self.events if owner == archive and concerns(event, job)]
-        containers = [each for each in self.containers if each.container_id == job.container_id]
+        containers = (each for each in self.containers if each.container_id == job.container_id)
         return Story(
             job=job,
             ended_by=end_of(job, advice, events),
             advice=advice,
             timeline=query_course(self.queries, key, job, self.coverage[archive].interval_seconds, steps),
             processes=query_processes(self.queries, key),
-            container=containers[0] if containers else None,
+            container=next(containers, None),
             gpus=[gpu for gpu in self.gpus if gpu.gpu in job.gpus],
             events=events,
         )
@@ -329,33 +294,17 @@ class Inspection:
             return 0
         # A shell can outlive its child for a while, whatever the interval.
         slack = max(10.0, 3 * (self.coverage[job.archive or ""].interval_seconds or 10.0))
-        times = [
-            happening.time
-            for archive, happening in self.events
-            if archive == job.archive and self._hits(happening, job)
-        ]
-        return sum(1 for time in times if abs((time - job.last).total_seconds()) <= slack)
-
-    def _hits(self, happening: Happening, job: JobUse) -> bool:
-        if happening.event == "container_oom":
-            return job.container_id is not None and happening.container_id == job.container_id
-        return happening.event == "oom_kill" and happening.pgid is not None and happening.pgid == job.pgid
-
-    def _part_verdicts(self, archive: str, gpus: list[GpuUse]) -> list[Verdict]:
-        book, found = self.settings.rules, []
-        cpus = self.node_use[archive].cpus
-        containers = sorted(
-            self._containers.items(), key=lambda each: (-(each[1][0].cpu_seconds or 0.0), each[0])
+        return sum(
+            abs((event.time - job.last).total_seconds()) <= slack
+            for archive, event in self.events
+            if archive == job.archive
+            and event.event in ("container_oom", "oom_kill")
+            and concerns(event, job)
         )
-        for (owner, container_id), (container, limit_share) in containers:
-            if owner == archive and self.settings.user in (None, container.user):
-                name = f"container {plain(container.name or container_id[:12])}"
-                figures = subjects.container_figures(container, limit_share, cpus)
-                found += judge(book, "container", container_id, name, figures)
-        for gpu in gpus:
-            name = f"GPU {gpu.index if gpu.index is not None else plain(gpu.gpu)}"
-            found += judge(book, "gpu", gpu.gpu, name, subjects.gpu_figures(gpu, self.coverage[archive]))
-        return found
+
+
+def _busiest_first(container: ContainerUse) -> tuple[float, str]:
+    return -(container.cpu_seconds or 0.0), container.container_id
 
 
 # Tables that the first screen does not need, and those it needs for one machine only; read on demand all the same.

@@ -241,7 +241,7 @@ def _document(inspection: "Inspection", question: Question, nothing: str | None)
 
 
 def _csv_rows(inspection: "Inspection", question: Question) -> tuple[Sequence[Any], type]:
-    from vmsonar_inspect.facts.stories import StoryMoment
+    from vmsonar_inspect.facts.model import StoryMoment
     from vmsonar_inspect.show.answers import ROW_TYPES, csv_rows
 
     if question.job is not None:

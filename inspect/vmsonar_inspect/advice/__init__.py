@@ -3,4 +3,4 @@
 Comes in: facts and rules.yaml. Goes out: verdicts and sizes with their evidence. Imports facts.
 """
 
-__all__ = ["figures", "rules", "subjects", "verdicts"]
+__all__ = ["figures", "rules", "verdicts"]

@@ -1,10 +1,16 @@
-"""The figures that rules compare: their names, how each is written, and where they come from."""
+"""The figures that rules compare: how each is written, and what it is for a machine, job, container or GPU."""
 
 import re
 from collections.abc import Mapping
 
+from msgspec.structs import asdict
+
 from vmsonar_inspect.facts import units
-from vmsonar_inspect.facts.model import Use
+from vmsonar_inspect.facts.jobs import JobContext
+from vmsonar_inspect.facts.model import ContainerUse, Coverage, GpuUse, JobUse, Machine, NodeUse, Use
+from vmsonar_inspect.facts.queries import total
+
+Figures = Mapping[str, float | None]
 
 _BY_WRITER: dict[units.Writer, str] = {
     units.count: """
@@ -35,7 +41,7 @@ def written(name: str, value: float | None) -> str:
     return WRITERS.get(name, units.count)(value)
 
 
-def filled_in(template: str, figures: Mapping[str, float | None]) -> str:
+def filled_in(template: str, figures: Figures) -> str:
     """Fills every {figure}, or {figure|noun} with the noun in singular or plural; nothing else has a meaning."""
 
     def fill(match: re.Match[str]) -> str:
@@ -51,16 +57,126 @@ def places(template: str) -> list[str]:
     return [match[1] for match in _PLACE.finditer(template)]
 
 
-def spread(name: str, use: Use) -> dict[str, float | None]:
-    """The four figures of a use."""
-    return {
-        f"{name}_mean": use.mean,
-        f"{name}_median": use.median,
-        f"{name}_p95": use.p95,
-        f"{name}_peak": use.peak,
-    }
-
-
 def ratio(part: float | None, whole: float | None) -> float | None:
     """A share; None where either is unknown or the whole is zero."""
     return part / whole if part is not None and whole else None
+
+
+def _spread(name: str, use: Use) -> Figures:
+    """The four figures of a use."""
+    return {f"{name}_{part}": value for part, value in asdict(use).items()}
+
+
+def _pressures(told: NodeUse | JobContext) -> Figures:
+    return {f"pressure_{of}_mean": getattr(told, f"pressure_{of}") for of in ("cpu", "memory", "io")}
+
+
+def machine_figures(
+    machine: Machine, coverage: Coverage, use: NodeUse, containers: list[ContainerUse]
+) -> Figures:
+    """What rules about the machine compare."""
+    cpus, memory = use.cpus or machine.cpus, use.memory_total_bytes or machine.memory_bytes
+    read, written_ = use.disk_read_rate.mean, use.disk_write_rate.mean
+    return {
+        "samples": coverage.samples,
+        "seconds": coverage.covered_seconds,
+        "coverage": coverage.coverage,
+        "cpus": cpus,
+        **_spread("cores", use.cores),
+        "cores_share_mean": ratio(use.cores.mean, cpus),
+        "cores_share_p95": ratio(use.cores.p95, cpus),
+        **_spread("memory", use.memory_bytes),
+        "memory_total": memory,
+        "memory_share_p95": ratio(use.memory_bytes.p95, memory),
+        "memory_share_peak": ratio(use.memory_bytes.peak, memory),
+        "steal_share_mean": use.steal_share,
+        **_pressures(use),
+        **_spread("runnable", use.runnable),
+        "forks_per_second": use.forks_per_second,
+        "swap_rate": use.swap_rate,
+        "major_faults_per_second": use.major_faults_per_second,
+        "oom_kills": use.oom_kills,
+        "container_oom_kills": sum(container.oom_kills or 0 for container in containers),
+        "io_rate_mean": None if read is None else read + (written_ or 0),
+        "gpus": machine.gpus,
+        **_spread("gpu_util", use.gpu_util),
+    }
+
+
+def job_figures(job: JobUse, context: JobContext, machine: Machine, use: NodeUse, oom_kills: int) -> Figures:
+    """What rules about a job compare."""
+    seconds = job.observed_seconds
+    moved = total((job.read_bytes, job.write_bytes))
+    mean = job.cores.mean
+    others = None if context.node_cores is None or mean is None else max(0.0, context.node_cores - mean)
+    born = None if job.processes_seen is None else job.processes_seen - (job.processes_peak or 0)
+    cpus = use.cpus or machine.cpus
+    seen = ratio(context.seen_cpu_seconds, job.cpu_seconds)
+    return {
+        "samples": job.samples,
+        "seconds": seconds,
+        "coverage": _coverage(job),
+        "cpus": cpus,
+        **_spread("cores", job.cores),
+        "others_cores_mean": others,
+        "node_busy_mean": ratio(context.node_cores, cpus),
+        **_pressures(context),
+        "runnable_mean": context.runnable,
+        **_spread("threads", job.threads),
+        "workers": context.workers,
+        "top_worker_share": context.top_worker_share,
+        "processes_seen": job.processes_seen,
+        "processes_peak": job.processes_peak,
+        "births_per_minute": ratio(born, None if seconds is None else seconds / 60),
+        # CPU time that no sampled process accounts for.
+        "short_lived_share": None if seen is None else max(0.0, 1 - seen),
+        "forks_per_second": context.forks,
+        **_spread("memory", job.memory_bytes),
+        "memory_total": use.memory_total_bytes,
+        "major_faults_per_second": ratio(job.major_faults, seconds),
+        "oom_kills": oom_kills,
+        "io_rate_mean": ratio(moved, seconds),
+        "io_share": ratio(moved, context.disk_bytes),
+        "gpus": len(job.gpus) or None,
+        **_spread("gpu_util", job.gpu_util),
+        "gpu_memory_peak": job.gpu_memory_bytes.peak,
+    }
+
+
+def _coverage(job: JobUse) -> float | None:
+    """The share of the time between its first and last sample that was seen."""
+    if job.first is None or job.last is None or job.observed_seconds is None:
+        return None
+    span = (job.last - job.first).total_seconds()
+    return min(1.0, job.observed_seconds / span) if span > 0 else 1.0
+
+
+def container_figures(container: ContainerUse, limit_share: float | None, cpus: int | None) -> Figures:
+    """What rules about a container compare."""
+    return {
+        "samples": container.samples,
+        "seconds": container.observed_seconds,
+        "coverage": 1.0,
+        "cpus": cpus,
+        **_spread("cores", container.cores),
+        "quota_cores": container.quota_cores,
+        "throttled_share": container.throttled_share,
+        **_spread("memory", container.memory_bytes),
+        "memory_limit": container.memory_limit_bytes,
+        "memory_limit_share_p95": limit_share,
+        "oom_kills": container.oom_kills,
+    }
+
+
+def gpu_figures(gpu: GpuUse, coverage: Coverage) -> Figures:
+    """What rules about a GPU compare."""
+    return {
+        "samples": gpu.samples,
+        "seconds": gpu.observed_seconds,
+        "coverage": coverage.coverage,
+        **_spread("gpu_util", gpu.gpu_util),
+        "gpu_memory_peak": gpu.memory_bytes.peak,
+        "gpu_memory_peak_share": ratio(gpu.memory_bytes.peak, gpu.memory_total_bytes),
+        "gpu_memory_p95_share": ratio(gpu.memory_bytes.p95, gpu.memory_total_bytes),
+        "gpu_errors": gpu.errors,
+    }

@@ -2,7 +2,7 @@
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -12,9 +12,8 @@ from typing import Any
 import msgspec
 from vmsonar_archive.system.errors import UsageError, reason_of
 
+from vmsonar_inspect.advice.figures import Figures
 from vmsonar_inspect.facts.model import Severity
-
-Figures = Mapping[str, float | None]
 
 _LINE = re.compile(r"(\w+) *(<=|>=|<|>) *(?:([0-9.]+) *\* *)?(\w+|[0-9.]+)")
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
@@ -116,11 +115,9 @@ def parse_condition(line: str) -> Condition:
 
 def load_rules(override: Path | None = None) -> RuleBook:
     """Our rules, with a site's differences laid over them."""
-    content: Any = _parse(
-        resources.files("vmsonar_inspect").joinpath("advice/rules.yaml").read_text(encoding="utf-8"),
-        "rules.yaml",
-    )
     where = "rules.yaml"
+    ours = resources.files("vmsonar_inspect").joinpath("advice", where).read_text(encoding="utf-8")
+    content = _parse(ours, where)
     if override is not None:
         where = str(override)
         try:
@@ -132,16 +129,12 @@ def load_rules(override: Path | None = None) -> RuleBook:
     except msgspec.ValidationError as error:
         raise UsageError(f"{where}: {error}") from None
     for name, rule in book.rules.items():
-        _check(where, name, rule)
-    return book
-
-
-def _check(where: str, name: str, rule: Rule) -> None:
-    for line in (*rule.when, *rule.any, *rule.unless):
         try:
-            parse_condition(line)
+            for line in (*rule.when, *rule.any, *rule.unless):
+                parse_condition(line)
         except UsageError as error:
             raise UsageError(f"{where}: rules.{name}: {error}") from None
+    return book
 
 
 def _parse(text: str, where: str) -> Any:
@@ -158,8 +151,5 @@ def _laid_over(base: Any, change: Any) -> Any:
     """Merges mappings key by key; null removes a key, anything else replaces it."""
     if not isinstance(base, dict) or not isinstance(change, dict):
         return change
-    merged = {name: value for name, value in base.items() if not (name in change and change[name] is None)}
-    for name, value in change.items():
-        if value is not None:
-            merged[name] = _laid_over(base.get(name), value)
-    return merged
+    merged = base | {name: _laid_over(base.get(name), value) for name, value in change.items()}
+    return {name: value for name, value in merged.items() if not (name in change and value is None)}

@@ -1,28 +1,43 @@
 """Applies the rules to the figures of one subject, and finds the smallest machine that would have held it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from vmsonar_inspect.advice.figures import filled_in, places
+from vmsonar_archive.system.text import plain
+
+from vmsonar_inspect.advice.figures import Figures, filled_in, machine_figures, places, ratio
 from vmsonar_inspect.advice.rules import Enough, Rule, RuleBook, Sizes, parse_condition
-from vmsonar_inspect.facts.model import Severity, Size, Verdict
+from vmsonar_inspect.facts.model import (
+    Advice,
+    ContainerUse,
+    Coverage,
+    GpuUse,
+    JobUse,
+    Machine,
+    NodeUse,
+    Severity,
+    Size,
+    Use,
+    Verdict,
+)
 
-HIGH, MEDIUM, LOW = "high", "medium", "low"
 
-
-def judge(
-    book: RuleBook, about: str, subject: str, name: str, figures: Mapping[str, float | None]
-) -> list[Verdict]:
+def judge(book: RuleBook, about: str, subject: str, name: str, figures: Figures) -> list[Verdict]:
     """Every verdict on one subject, problems first."""
-    found = [
+    known = enough(book.thin, figures)
+    return problems_first(
         _verdict(book, rule_name, rule, subject, name, figures)
         for rule_name, rule in book.rules.items()
-        if rule.about == about and (rule.certain or enough(book.thin, figures)) and _fires(rule, figures)
-    ]
-    return sorted(found, key=lambda verdict: verdict.severity is not Severity.PROBLEM)
+        if rule.about == about and (rule.certain or known) and _fires(rule, figures)
+    )
 
 
-def enough(wanted: Enough, figures: Mapping[str, float | None]) -> bool:
+def problems_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    return sorted(verdicts, key=lambda verdict: verdict.severity is not Severity.PROBLEM)
+
+
+def enough(wanted: Enough, figures: Figures) -> bool:
     """Whether enough was recorded."""
     return (
         (figures.get("samples") or 0) >= wanted.samples
@@ -31,31 +46,26 @@ def enough(wanted: Enough, figures: Mapping[str, float | None]) -> bool:
     )
 
 
-def confidence(book: RuleBook, figures: Mapping[str, float | None]) -> str:
+def _confidence(book: RuleBook, figures: Figures) -> str:
     """How sure a verdict is, by how much was seen."""
     if enough(book.confidence.high, figures):
-        return HIGH
-    return MEDIUM if enough(book.confidence.medium, figures) else LOW
+        return "high"
+    return "medium" if enough(book.confidence.medium, figures) else "low"
 
 
-def _fires(rule: Rule, figures: Mapping[str, float | None]) -> bool:
-    holds = [parse_condition(line).holds(figures) for line in rule.when]
-    some = [parse_condition(line).holds(figures) for line in rule.any]
-    against = [parse_condition(line).holds(figures) for line in rule.unless]
-    return all(holds) and (any(some) or not some) and not any(against)
+def _fires(rule: Rule, figures: Figures) -> bool:
+    def holding(lines: list[str]) -> Iterator[bool]:
+        return (parse_condition(line).holds(figures) for line in lines)
+
+    some = any(holding(rule.any)) or not rule.any
+    return all(holding(rule.when)) and some and not any(holding(rule.unless))
 
 
 def _verdict(
-    book: RuleBook,
-    rule_name: str,
-    rule: Rule,
-    subject: str,
-    name: str,
-    figures: Mapping[str, float | None],
+    book: RuleBook, rule_name: str, rule: Rule, subject: str, name: str, figures: Figures
 ) -> Verdict:
     lines = [*rule.when, *(line for line in rule.any if parse_condition(line).holds(figures))]
     shown = {figure for line in lines for figure in parse_condition(line).names()} | set(places(rule.says))
-    known = {figure: value for figure in sorted(shown) if (value := figures.get(figure)) is not None}
     return Verdict(
         rule=rule_name,
         about=rule.about,
@@ -65,14 +75,126 @@ def _verdict(
         title=rule.title,
         says=filled_in(rule.says, figures),
         advice=filled_in(rule.advice, figures),
-        confidence=HIGH if rule.certain else confidence(book, figures),
-        figures={figure: float(value) for figure, value in known.items()},
+        confidence="high" if rule.certain else _confidence(book, figures),
+        figures={each: float(value) for each in sorted(shown) if (value := figures.get(each)) is not None},
         conditions=lines,
         gain=rule.gain,
     )
 
 
 _GIB = 2**30
+
+
+_WHY = {
+    "cores": "more cores would have been used",
+    "memory": "it ran short of memory",
+    "disk": "a faster disk, not a larger machine",
+}
+
+
+def machine_advice(
+    book: RuleBook,
+    machine: Machine,
+    coverage: Coverage,
+    use: NodeUse,
+    gpus: list[GpuUse],
+    containers: list[ContainerUse],
+) -> Advice:
+    """The machine's use against what was there."""
+    figures = machine_figures(machine, coverage, use, containers)
+    cards = [gpu for gpu in gpus if gpu.parent is None]
+    name = plain(machine.hostname or machine.archive[:8])
+    return _advice(
+        *(book, "machine", machine.archive, name, figures),
+        cpus=use.cpus or machine.cpus,
+        memory_total_bytes=use.memory_total_bytes or machine.memory_bytes,
+        gpus=len(cards) or None,
+        busy_gpus=sum(1 for gpu in cards if _was_used(gpu)) if cards else None,
+        gpu_memory_total_bytes=sum(gpu.memory_total_bytes or 0 for gpu in cards) or None,
+        **{field: getattr(use, field) for field in _SAME},
+    )
+
+
+#: Fields that an advice on a machine takes over from its use.
+_SAME = (
+    *("cores", "memory_bytes", "gpu_util", "gpu_memory_bytes"),
+    *("disk_read_rate", "disk_write_rate", "received_rate", "sent_rate"),
+)
+
+
+def _was_used(gpu: GpuUse) -> bool:
+    held = ratio(gpu.memory_bytes.peak, gpu.memory_total_bytes) or 0.0
+    return (gpu.gpu_util.p95 or 0.0) > 1 or held > 0.02
+
+
+def job_advice(book: RuleBook, job: JobUse, figures: Figures, use: NodeUse) -> Advice:
+    """A job's use against what was there."""
+    name = f"job {plain(job.job)} ({plain(job.command or job.program)})"
+    return _advice(
+        *(book, "job", job.series_id, name, figures),
+        cpus=use.cpus,
+        memory_total_bytes=use.memory_total_bytes,
+        gpus=len(job.gpus) or None,
+        busy_gpus=None if not job.gpus else len(job.gpus) if (job.gpu_util.p95 or 0) > 5 else 0,
+        cores=job.cores,
+        memory_bytes=job.memory_bytes,
+        gpu_util=job.gpu_util,
+        gpu_memory_bytes=job.gpu_memory_bytes,
+        disk_read_rate=job.read_rate,
+        disk_write_rate=job.write_rate,
+    )
+
+
+def _advice(
+    book: RuleBook,
+    about: str,
+    subject: str,
+    name: str,
+    figures: Figures,
+    *,
+    cpus: int | None,
+    busy_gpus: int | None,
+    cores: Use,
+    memory_bytes: Use,
+    **more: Any,
+) -> Advice:
+    """The verdicts, and the sizes that would have done; None where too little was seen."""
+    verdicts = judge(book, about, subject, name, figures)
+    known = enough(book.thin, figures)
+    helps, why = _gain(verdicts, known)
+
+    def size(busy: float | None, memory: float | None) -> Size | None:
+        if busy is not None and cpus is not None:
+            # No more cores were busy than there were, whatever ticks and clocks say of a short interval.
+            busy = min(busy, float(cpus))
+        return fitting(book.sizes, busy, memory, busy_gpus) if known else None
+
+    return Advice(
+        about=about,
+        subject=subject,
+        name=name,
+        cpus=cpus,
+        cores=cores,
+        memory_bytes=memory_bytes,
+        enough_data=known,
+        size_p95=size(cores.p95, memory_bytes.p95),
+        size_peak=size(cores.peak, memory_bytes.peak),
+        larger_would_help=helps,
+        larger_why=why,
+        verdicts=verdicts,
+        **more,
+    )
+
+
+def _gain(verdicts: list[Verdict], known: bool) -> tuple[bool | None, str | None]:
+    """Whether a larger machine would have helped, and by which verdict."""
+    gains = [verdict for verdict in verdicts if verdict.gain in _WHY]
+    larger = next((verdict for verdict in gains if verdict.gain != "disk"), None)
+    if larger is not None:
+        return True, f"{_WHY[larger.gain]} ({larger.rule})"
+    if not known:
+        return None, None
+    return False, f"{_WHY['disk']} ({gains[0].rule})" if gains else "nothing waited for cores or memory"
 
 
 def fitting(sizes: Sizes, cores: float | None, memory: float | None, gpus: int | None) -> Size | None:
@@ -94,18 +216,15 @@ def cores_needed(busy: float) -> int:
 
 
 def _step(ladder: list[int], need: float) -> int:
-    for step in sorted(ladder):
-        if step >= need:
-            return step
-    return math.ceil(need)
+    return min((step for step in ladder if step >= need), default=math.ceil(need))
 
 
 def _flavour(sizes: Sizes, cores: float | None, memory_gib: float | None, gpus: int | None) -> str | None:
-    for flavour in sizes.flavours:
-        if (
-            flavour.cpus >= cores_needed(cores or 0)
-            and flavour.memory_gib >= (memory_gib or 0)
-            and flavour.gpus >= (gpus or 0)
-        ):
-            return flavour.name
-    return None
+    fit = (
+        flavour.name
+        for flavour in sizes.flavours
+        if flavour.cpus >= cores_needed(cores or 0)
+        and flavour.memory_gib >= (memory_gib or 0)
+        and flavour.gpus >= (gpus or 0)
+    )
+    return next(fit, None)

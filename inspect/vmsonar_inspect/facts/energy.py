@@ -8,11 +8,11 @@ from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 
+from msgspec.structs import asdict
 from vmsonar_archive.system.errors import UsageError, reason_of
 
-from vmsonar_inspect.facts.jobs import Key, key_of
-from vmsonar_inspect.facts.model import ContainerUse, Coverage, Energy, JobUse, Machine, NodeUse
-from vmsonar_inspect.facts.queries import JOBS_ON_GPUS, Queries
+from vmsonar_inspect.facts.model import ContainerUse, Coverage, Energy, EnergyUse, JobUse, Machine, NodeUse
+from vmsonar_inspect.facts.queries import JOBS_ON_GPUS, Key, Queries, key_of, total
 
 JOULES_PER_KWH = 3_600_000.0
 MEMORY_KWH_PER_GB_HOUR = 0.000392
@@ -28,6 +28,11 @@ class Provider:
     idle_watts: float
     full_watts: float
     pue: float
+
+    def used(self, cpu_seconds: float | None, byte_seconds: float | None) -> float:
+        """Joules above idle for this CPU time, and of memory held for a time."""
+        kwh = (byte_seconds or 0.0) / 1e9 / 3600 * MEMORY_KWH_PER_GB_HOUR
+        return (cpu_seconds or 0.0) * (self.full_watts - self.idle_watts) + kwh * JOULES_PER_KWH
 
 
 PROVIDERS = {
@@ -68,44 +73,13 @@ def provider_of(name: str | None) -> Provider:
     return PROVIDERS.get((name or "").lower(), ELSEWHERE)
 
 
-def estimated_cpu(provider: Provider, cpu_seconds: float) -> float:
-    """Joules above idle for this CPU time."""
-    return cpu_seconds * (provider.full_watts - provider.idle_watts)
-
-
-def estimated_idle(provider: Provider, cpus: int, seconds: float) -> float:
-    """Joules of idle vCPUs."""
-    return cpus * seconds * provider.idle_watts
-
-
-def estimated_memory(byte_seconds: float) -> float:
-    """Joules of memory held for a time."""
-    return byte_seconds / 1e9 / 3600 * MEMORY_KWH_PER_GB_HOUR * JOULES_PER_KWH
-
-
-def energy_of(
-    joules: float | None, source: str | None, method: str | None, grams_per_kwh: float | None
-) -> Energy:
-    """An energy with its mass of CO2 equivalent."""
-    if joules is None:
-        return Energy()
-    kwh = joules / JOULES_PER_KWH
-    grams = None if grams_per_kwh is None else kwh * grams_per_kwh
-    return Energy(joules=joules, kwh=kwh, source=source, method=method, grams_co2e=grams)
-
-
 def load_factor(country: str | None, path: Path | None = None) -> Factor:
     """The factor of a country (three letters, or World), or a file of time, TAB, grams per kWh."""
     if path is not None:
         return _time_varying(path)
     wanted = (country or "World").upper()
-    lines = (
-        resources.files("vmsonar_inspect")
-        .joinpath("facts/factors.tsv")
-        .read_text(encoding="utf-8")
-        .splitlines()
-    )
-    rows = [row for row in csv.reader(lines, delimiter="\t") if not row[0].startswith("#")]
+    table = resources.files("vmsonar_inspect").joinpath("facts/factors.tsv").read_text(encoding="utf-8")
+    rows = [row for row in csv.reader(table.splitlines(), delimiter="\t") if not row[0].startswith("#")]
     for code, grams, year in rows:
         if code.upper() == wanted:
             return Factor(code, year, FACTOR_SOURCE, (), (float(grams),))
@@ -145,18 +119,41 @@ WITH_GPU = "; GPU energy by use of each GPU"
 
 @dataclass
 class Split:
-    """The joules of one archive; what nobody used is idle."""
+    """The joules of one archive, and the mass of CO2 equivalent that each kWh stands for; what nobody used is idle."""
 
     source: str
     method: str
     total: float
+    pue: float
+    factor: Factor
+    grams_per_kwh: float
     jobs: dict[Key, float] = field(default_factory=dict)
     containers: dict[str, float] = field(default_factory=dict)
     gpus: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def idle(self) -> float:
-        return max(0.0, self.total - sum(self.jobs.values()))
+    def energy(self, joules: float | None, metered_gpu: bool = False) -> Energy:
+        """A part of it with its emissions, the data centre's share included."""
+        if joules is None:
+            return Energy()
+        source, method = (MEASURED, "GPU meter") if metered_gpu else (self.source, self.method)
+        kwh = joules / JOULES_PER_KWH
+        grams = kwh * (self.grams_per_kwh * self.pue)
+        return Energy(joules=joules, kwh=kwh, source=source, method=method, grams_co2e=grams)
+
+    def whole(self) -> EnergyUse:
+        """All of it, the idle remainder as its own figure."""
+        used = sum(self.jobs.values())
+        return EnergyUse(
+            **asdict(self.energy(self.total)),
+            jobs_joules=used,
+            idle_joules=max(0.0, self.total - used),
+            gpu_joules=total(self.gpus.values()),
+            pue=self.pue,
+            factor_grams_per_kwh=self.grams_per_kwh,
+            factor_country=self.factor.country,
+            factor_year=self.factor.year,
+            factor_source=self.factor.source,
+        )
 
 
 # LEAST passes over nulls: an interval whose CPU time is unknown must be left out before.
@@ -212,19 +209,35 @@ def split_energy(
     uses: dict[str, NodeUse],
     jobs: dict[Key, JobUse],
     containers: list[ContainerUse],
+    factor: Factor,
 ) -> dict[str, Split]:
-    """The energy of every archive that has samples."""
+    """The energy of every archive."""
     metered = queries.rows(_TOTALS) if queries.has("energy") else []
     totals = {row["archive"]: row["joules"] for row in metered if row["joules"] is not None}
     splits = {}
     for machine in machines:
-        name = machine.archive
+        name, provider, coverage = (
+            machine.archive,
+            provider_of(machine.cloud_provider),
+            coverages[machine.archive],
+        )
+        grams = factor.over(coverage.first, coverage.last)
         if name in totals:
-            splits[name] = Split(MEASURED, CPU_SHARE, totals[name])
-        elif name in uses:
-            mine = {key: job for key, job in jobs.items() if key[0] == name}
-            own = [container for container in containers if container.archive == name]
-            splits[name] = _estimate(machine, coverages[name], uses[name], mine, own)
+            splits[name] = Split(MEASURED, CPU_SHARE, totals[name], provider.pue, factor, grams)
+            continue
+        use, seconds = uses[name], coverage.covered_seconds
+        joules = provider.used(use.cpu_seconds, (use.memory_total_bytes or 0) * seconds)
+        joules += (use.cpus or 0) * seconds * provider.idle_watts
+        split = Split(ESTIMATE, ESTIMATED.format(provider=provider.name), joules, provider.pue, factor, grams)
+        for key, job in jobs.items():
+            if key[0] == name:
+                split.jobs[key] = provider.used(job.cpu_seconds, job.memory_byte_seconds)
+        for each in containers:
+            if each.archive == name:
+                split.containers[each.container_id] = provider.used(
+                    each.cpu_seconds, each.memory_byte_seconds
+                )
+        splits[name] = split
     if totals:
         _measure(queries, splits)
     if queries.has("gpu"):
@@ -242,41 +255,14 @@ def _measure(queries: Queries, splits: dict[str, Split]) -> None:
             splits[row["archive"]].containers[row["container_id"]] = row["joules"]
 
 
-def _estimate(
-    machine: Machine,
-    coverage: Coverage,
-    use: NodeUse,
-    jobs: dict[Key, JobUse],
-    containers: list[ContainerUse],
-) -> Split:
-    provider = provider_of(machine.cloud_provider)
-    seconds, memory = coverage.covered_seconds, use.memory_total_bytes or 0
-    joules = estimated_cpu(provider, use.cpu_seconds or 0.0)
-    joules += estimated_idle(provider, use.cpus or 0, seconds) + estimated_memory(memory * seconds)
-    split = Split(ESTIMATE, ESTIMATED.format(provider=provider.name), joules)
-    for key, job in jobs.items():
-        split.jobs[key] = _estimated(provider, job.cpu_seconds, job.memory_byte_seconds)
-    for container in containers:
-        split.containers[container.container_id] = _estimated(
-            provider, container.cpu_seconds, container.memory_byte_seconds
-        )
-    return split
-
-
-def _estimated(provider: Provider, cpu_seconds: float | None, byte_seconds: float | None) -> float:
-    return estimated_cpu(provider, cpu_seconds or 0.0) + estimated_memory(byte_seconds or 0.0)
-
-
 def _add_gpus(queries: Queries, splits: dict[str, Split]) -> None:
     for row in queries.rows(_GPUS):
-        split = splits.get(row["archive"])
-        if split is None:
-            continue
+        split = splits[row["archive"]]
         if not split.gpus:
             split.method = split.method.removesuffix(", GPUs left out") + WITH_GPU
         split.gpus[row["gpu_uuid"]] = row["joules"]
         split.total += row["joules"]
     for row in queries.rows(_GPU_BY_JOB):
-        if row["joules"] is not None and row["archive"] in splits:
+        if row["joules"] is not None:
             shares = splits[row["archive"]].jobs
             shares[key_of(row)] = shares.get(key_of(row), 0.0) + row["joules"]

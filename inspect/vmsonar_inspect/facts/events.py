@@ -3,7 +3,7 @@
 from vmsonar_archive.read.findings import Code, Finding
 
 from vmsonar_inspect.facts.model import Gap, Happening
-from vmsonar_inspect.facts.queries import Queries, Record, number, whole
+from vmsonar_inspect.facts.queries import Queries, Record, struct_of
 
 # Too frequent to list; they are in the event table.
 _COMMON = ("process_first_seen", "process_exit", "job_end")
@@ -42,15 +42,13 @@ def _happening(row: Record, names: dict[str, str | None]) -> Happening:
     subject = names.get(container or "") or (container and container[:12]) or row["gpu_uuid"]
     if subject is None and row["pgid"] is not None:
         subject = f"job {row['pgid']}"
-    return Happening(
+    return struct_of(
+        Happening,
+        row,
         time=row["happened"] or row["time"],
         event=row["event_type"],
         what=_what(row),
         subject=subject,
-        detail=row["detail"],
-        exit_code=whole(row["exit_code"]),
-        container_id=container,
-        pgid=whole(row["pgid"]),
     )
 
 
@@ -72,42 +70,19 @@ def is_wrong(happening: Happening) -> bool:
     return bad_end or happening.event in WRONG
 
 
-_HOLES = "SELECT archive, since, until_time, seconds, reason FROM coverage_gaps ORDER BY since"
+_HOLES = """
+    SELECT 'no_samples' AS kind, archive, since AS begin, until_time AS "end", seconds, reason
+    FROM coverage_gaps ORDER BY since"""
 _BLIND = """
-    SELECT archive, collector, reason, arg_min(detail, time) AS detail, MIN(COALESCE(since, time)) AS first,
-        MAX(time) AS last, COUNT(*) AS times, SUM(lost) AS lost
-    FROM gap GROUP BY archive, collector, reason ORDER BY first, collector, reason"""
+    SELECT 'not_read' AS kind, archive, collector, reason, arg_min(detail, time) AS detail,
+        MIN(COALESCE(since, time)) AS begin, MAX(time) AS "end", COUNT(*) AS times, SUM(lost) AS samples_lost
+    FROM gap GROUP BY archive, collector, reason ORDER BY begin, collector, reason"""
 
 
 def query_gaps(queries: Queries) -> list[tuple[str, Gap]]:
     """Time without samples, and what could not be read, per archive."""
-    holes = [(row["archive"], _hole(row)) for row in queries.rows(_HOLES)]
-    return holes + [(row["archive"], _blind(row)) for row in queries.rows(_BLIND)]
-
-
-def _hole(row: Record) -> Gap:
-    return Gap(
-        kind="no_samples",
-        begin=row["since"],
-        end=row["until_time"],
-        seconds=number(row["seconds"]),
-        reason=row["reason"],
-        archive=row["archive"],
-    )
-
-
-def _blind(row: Record) -> Gap:
-    return Gap(
-        kind="not_read",
-        begin=row["first"],
-        end=row["last"],
-        collector=row["collector"],
-        reason=row["reason"],
-        detail=row["detail"],
-        samples_lost=whole(row["lost"]),
-        times=row["times"],
-        archive=row["archive"],
-    )
+    rows = queries.rows(_HOLES) + queries.rows(_BLIND)
+    return [(row["archive"], struct_of(Gap, row)) for row in rows]
 
 
 def damage(finding: Finding) -> Gap:

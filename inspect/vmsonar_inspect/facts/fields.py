@@ -14,7 +14,7 @@ from vmsonar_archive.system.text import plain
 from vmsonar_inspect.facts import units
 
 
-def _unit(name: str) -> Meta:
+def unit(name: str) -> Meta:
     return Meta(extra={"unit": name})
 
 
@@ -26,31 +26,6 @@ def titled(title: str, missing: str = units.UNKNOWN, bound: str = "", only_with:
     """
     return Meta(extra={"title": title, "missing": missing, "bound": bound, "only_with": only_with})
 
-
-TEXT = _unit("text")
-CHOICE = _unit("choice")
-ARCHIVE = _unit("archive id")
-CONTAINER = _unit("container id")
-NUMBER = _unit("number")
-TIME = _unit("time")
-COUNT = _unit("count")
-RATIO = _unit("ratio")
-SHARE = _unit("share")
-PERCENT = _unit("percent")
-CORES = _unit("cores")
-SECONDS = _unit("seconds")
-BUSY = _unit("busy seconds")
-BYTES = _unit("bytes")
-GIB = _unit("GiB")
-BYTE_SECONDS = _unit("byte seconds")
-RATE = _unit("bytes per second")
-JOULES = _unit("joules")
-KWH = _unit("kWh")
-ENERGY = _unit("energy")
-GRAMS = _unit("grams")
-GRAMS_PER_KWH = _unit("grams per kWh")
-WATTS = _unit("watts")
-CELSIUS = _unit("degrees celsius")
 
 _WRITERS: dict[str, Callable[[Any], str]] = {
     "text": lambda value: plain(", ".join(value) if isinstance(value, list) else value),

@@ -1,30 +1,36 @@
-"""What each job used: the shared rollup, with its GPUs, threads and what the machine suffered meanwhile."""
+"""What each job used, with its GPUs, threads and what the machine suffered meanwhile; users and programs summed up."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, tzinfo
+from operator import itemgetter
 
-from vmsonar_inspect.facts.model import JobUse
+import msgspec
+from vmsonar_archive.system.moments import in_zone
+
+from vmsonar_inspect.facts.energy import ESTIMATE, JOULES_PER_KWH
+from vmsonar_inspect.facts.model import Energy, GroupUse, JobUse
 from vmsonar_inspect.facts.programs import Program, ProgramMap
 from vmsonar_inspect.facts.queries import (
+    JOB_KEY,
+    JOB_KEY_COLUMNS,
     JOBS_ON_GPUS,
+    Key,
     Queries,
     Record,
+    grouped,
     number,
+    struct_of,
+    total,
     use_columns,
     use_of,
     weighted_mean,
-    whole,
 )
 from vmsonar_inspect.tables.views import view
 
-#: What names a job across the tables.
-Key = tuple[str, str, int, int]
-KEY_COLUMNS = "archive VARCHAR, boot VARCHAR, pgid BIGINT, start_ticks BIGINT"
-_KEY = "archive, boot, pgid, start_ticks"
-_KEY_OF_J = "j.archive, j.boot, j.pgid, j.start_ticks"
+_KEY = ", ".join(JOB_KEY)
 
 
-@dataclass(frozen=True, slots=True)
-class JobContext:
+class JobContext(msgspec.Struct, kw_only=True, frozen=True):
     """How the machine fared while a job ran, and how its work was divided."""
 
     node_cores: float | None = None
@@ -39,8 +45,17 @@ class JobContext:
     seen_cpu_seconds: float | None = None
 
 
-def key_of(row: Record) -> Key:
-    return row["archive"], row["boot"], row["pgid"], row["start_ticks"]
+#: Columns of job_usage that are not named like their fields.
+_COLUMNS = {
+    "first": "first_time",
+    "last": "last_time",
+    "observed_seconds": "recorded_seconds",
+    "cpu_is_lower_bound": "unattributed",
+    "io_is_lower_bound": "io_partial",
+    "memory_bytes": "memory",
+}
+#: Fields that are profiles of a measure over time.
+_PROFILES = {"threads": "threads", "read_rate": "read_bytes", "write_rate": "write_bytes"}
 
 
 def query_jobs(
@@ -48,21 +63,35 @@ def query_jobs(
 ) -> dict[Key, JobUse]:
     """Every job, by its key; a deep look names a shell's job after the program that it kept busiest."""
     queries.connection.execute(_SUMS)
-    profiles = {(*key_of(row), row["measure"]): row for row in queries.rows(_PROFILE)}
-    cards = {key_of(row): row for row in queries.rows(_GPU)} if queries.has("gpu_process") else {}
-    last = {row["archive"]: row["time"] for row in queries.rows(_LAST)}
+    profiles = queries.by((*JOB_KEY, "measure"), _PROFILE)
+    cards = queries.by(JOB_KEY, _GPU) if queries.has("gpu_process") else {}
+    last = queries.by("archive", _LAST)
     shells = deep and bool(queries.rows(_ANY_SHELL))
-    busiest = {key_of(row): row["command"] for row in queries.rows(_BUSIEST)} if shells else {}
+    busiest = queries.by(JOB_KEY, _BUSIEST) if shells else {}
     jobs = {}
-    for row in queries.rows(view("job_usage", totals="job_sums").query):
-        key = key_of(row)
-        profile = {name: profiles.get((*key, name), {}) for name in ("threads", "read_bytes", "write_bytes")}
-        # A job has ended when samples go on without it.
-        job = _job(row, profile, cards.get(key, {}), row["last_time"] < last[row["archive"]])
-        program = _program(programs, row["command"] or row["program"], busiest.get(key))
-        job.program, job.tags = program.name, list(program.tags)
-        job.container = names.get(job.container_id or "")
-        jobs[key] = job
+    for key, row in queries.by(JOB_KEY, view("job_usage", totals="job_sums").query).items():
+        command = row["command"] or row["program"]
+        program = _program(programs, command, busiest.get(key, {}).get("command"))
+        mean, seconds = number(row["memory_mean"]), number(row["recorded_seconds"])
+        jobs[key] = struct_of(
+            JobUse,
+            {**row, **cards.get(key, {})},
+            _COLUMNS,
+            job=row["job_id"] or str(row["pgid"]),
+            series_id=row["series_id"] or "",
+            user=row["user_name"] or (None if row["user_id"] is None else f"uid {row['user_id']}"),
+            program=program.name,
+            tags=list(program.tags),
+            command=command,
+            container=names.get(row["container_id"] or ""),
+            # A job has ended when samples go on without it.
+            ended=row["last_time"] < last[row["archive"]]["time"],
+            memory_byte_seconds=None if mean is None or seconds is None else mean * seconds,
+            **{
+                field: use_of(profiles.get((*key, measure), {}), "use")
+                for field, measure in _PROFILES.items()
+            },
+        )
     return jobs
 
 
@@ -97,7 +126,7 @@ _GPU = f"""
         FROM cards GROUP BY ALL
     ),
     rolled AS (
-        SELECT {_KEY}, {use_columns("s.util", "util")}, {use_columns("s.memory", "memory")},
+        SELECT {_KEY}, {use_columns("s.util", "gpu_util")}, {use_columns("s.memory", "gpu_memory_bytes")},
             SUM(s.util_sum / 100 * interval_seconds) AS gpu_seconds
         FROM samples_ AS s
         JOIN (
@@ -142,49 +171,6 @@ _BUSIEST = f"""
     GROUP BY ALL"""  # noqa: S608
 
 
-def _job(row: Record, profile: dict[str, Record], cards: Record, ended: bool) -> JobUse:
-    return JobUse(
-        job=row["job_id"] or str(row["pgid"]),
-        series_id=row["series_id"] or "",
-        archive=row["archive"],
-        job_source=row["job_source"],
-        pgid=row["pgid"],
-        user=row["user_name"] or (None if row["user_id"] is None else f"uid {row['user_id']}"),
-        command=row["command"] or row["program"],
-        container_id=row["container_id"],
-        started=row["started"],
-        first=row["first_time"],
-        last=row["last_time"],
-        runtime_seconds=number(row["runtime_seconds"]),
-        observed_seconds=number(row["recorded_seconds"]),
-        samples=row["samples"],
-        ended=ended,
-        cpu_seconds=number(row["cpu_seconds"]),
-        cpu_is_lower_bound=bool(row["unattributed"]),
-        cores=use_of(row, "cores"),
-        memory_bytes=use_of(row, "memory"),
-        memory_byte_seconds=_held(row),
-        threads=use_of(profile["threads"], "use"),
-        processes_peak=whole(row["processes_peak"]),
-        processes_seen=whole(row["processes_seen"]),
-        read_bytes=number(row["read_bytes"]),
-        write_bytes=number(row["write_bytes"]),
-        read_rate=use_of(profile["read_bytes"], "use"),
-        write_rate=use_of(profile["write_bytes"], "use"),
-        io_is_lower_bound=bool(row["io_partial"]),
-        major_faults=number(row["major_faults"]),
-        gpus=cards.get("gpus") or [],
-        gpu_seconds=number(cards.get("gpu_seconds")),
-        gpu_util=use_of(cards, "util"),
-        gpu_memory_bytes=use_of(cards, "memory"),
-    )
-
-
-def _held(row: Record) -> float | None:
-    mean, seconds = number(row["memory_mean"]), number(row["recorded_seconds"])
-    return None if mean is None or seconds is None else mean * seconds
-
-
 def query_contexts(queries: Queries, judged: dict[Key, JobUse], deep: bool) -> dict[Key, JobContext]:
     """How the machine fared while each of these jobs ran; a deep one also shows how its work was divided."""
     queries.require_node_steps()
@@ -193,38 +179,23 @@ def query_contexts(queries: Queries, judged: dict[Key, JobUse], deep: bool) -> d
         for key, job in judged.items()
         if job.first is not None and job.last is not None
     ]
-    queries.keep("judged_jobs", f"{KEY_COLUMNS}, first_time TIMESTAMP, last_time TIMESTAMP", rows)
-    workers = {key_of(row): row for row in queries.rows(_WORKERS)} if deep else {}
-    found = {}
-    for row in queries.rows(_CONTEXT):
-        key = key_of(row)
-        own = workers.get(key, {})
-        found[key] = JobContext(
-            node_cores=number(row["node_cores"]),
-            pressure_cpu=number(row["pressure_cpu"]),
-            pressure_memory=number(row["pressure_memory"]),
-            pressure_io=number(row["pressure_io"]),
-            disk_bytes=number(row["disk_bytes"]),
-            runnable=number(row["runnable"]),
-            forks=number(row["forks"]),
-            workers=whole(own.get("workers")),
-            top_worker_share=number(own.get("top_share")),
-            seen_cpu_seconds=number(own.get("seen_cpu")),
-        )
-    return found
+    queries.keep("judged_jobs", f"{JOB_KEY_COLUMNS}, first_time TIMESTAMP, last_time TIMESTAMP", rows)
+    workers = queries.by(JOB_KEY, _WORKERS) if deep else {}
+    return {
+        key: struct_of(JobContext, {**row, **workers.get(key, {})})
+        for key, row in queries.by(JOB_KEY, _CONTEXT).items()
+    }
 
 
 # Joined by time rather than by sample, so that a month of job rows is not read.
 _CONTEXT = f"""
-    SELECT {_KEY_OF_J}, {weighted_mean("n.cpu_busy_cores", "n.interval_seconds")} AS node_cores,
-        {weighted_mean("n.cpu_some_share", "n.interval_seconds")} AS pressure_cpu,
-        {weighted_mean("n.memory_some_share", "n.interval_seconds")} AS pressure_memory,
-        {weighted_mean("n.io_some_share", "n.interval_seconds")} AS pressure_io,
-        SUM((n.disk_read_bytes_per_second + n.disk_write_bytes_per_second) * n.interval_seconds) AS disk_bytes,
-        AVG(n.tasks_runnable) AS runnable, {weighted_mean("n.forks_per_second", "n.interval_seconds")} AS forks
-    FROM judged_jobs AS j
-    JOIN node_steps AS n ON j.archive = n.archive AND n.time BETWEEN j.first_time AND j.last_time
-    GROUP BY {_KEY_OF_J}"""  # noqa: S608
+    SELECT j.archive, boot, pgid, start_ticks, {weighted_mean("cpu_busy_cores")} AS node_cores,
+        {weighted_mean("cpu_some_share")} AS pressure_cpu, {weighted_mean("memory_some_share")} AS pressure_memory,
+        {weighted_mean("io_some_share")} AS pressure_io, AVG(tasks_runnable) AS runnable,
+        SUM((disk_read_bytes_per_second + disk_write_bytes_per_second) * interval_seconds) AS disk_bytes,
+        {weighted_mean("forks_per_second")} AS forks
+    FROM judged_jobs AS j JOIN node_steps AS n ON j.archive = n.archive AND n.time BETWEEN first_time AND last_time
+    GROUP BY j.archive, boot, pgid, start_ticks"""  # noqa: S608
 
 # Workers are the members that lived for most of the job and run the same program as the busiest of them.
 _WORKERS = f"""
@@ -247,6 +218,82 @@ _WORKERS = f"""
         ) AS works
         FROM used
     )
-    SELECT {_KEY}, NULLIF(COUNT(*) FILTER (WHERE works), 0) AS workers, SUM(cpu_seconds) AS seen_cpu,
-        MAX(cpu_seconds) FILTER (WHERE works) / NULLIF(SUM(cpu_seconds) FILTER (WHERE works), 0) AS top_share
+    SELECT {_KEY}, NULLIF(COUNT(*) FILTER (WHERE works), 0) AS workers, SUM(cpu_seconds) AS seen_cpu_seconds,
+        MAX(cpu_seconds) FILTER (WHERE works) / NULLIF(SUM(cpu_seconds) FILTER (WHERE works), 0) AS top_worker_share
     FROM workers GROUP BY {_KEY}"""  # noqa: S608
+
+
+# No zone is offset from UTC by anything finer.
+_QUARTER = 900
+#: Seconds of the first moment that there is.
+_YEAR_1 = -62_135_596_800
+
+_MEMORY = """
+    WITH moments AS (
+        SELECT g.name, j.archive, j.run, j.seq, SUM(j.memory) AS memory
+        FROM job AS j JOIN job_groups AS g USING (archive, boot, pgid, start_ticks) GROUP BY ALL
+    )
+    SELECT name, quantile_cont(memory, 0.5) AS median, quantile_cont(memory, 0.95) AS p95, MAX(memory) AS peak
+    FROM moments GROUP BY name"""
+
+# A sample speaks of the time before it: what was used lies around the middle of that.
+_TIMES = f"""
+    SELECT g.name, CAST(FLOOR((epoch(j.time) - j.interval_seconds / 2) / {_QUARTER}) AS BIGINT) AS quarter,
+        SUM(j.cpu_seconds) AS cpu_seconds
+    FROM job_rates AS j JOIN job_groups AS g USING (archive, boot, pgid, start_ticks)
+    WHERE j.cpu_seconds IS NOT NULL GROUP BY ALL"""  # noqa: S608
+
+
+def group_jobs(
+    queries: Queries, jobs: dict[Key, JobUse], name_of: Callable[[JobUse], str | None], zone: tzinfo
+) -> list[GroupUse]:
+    """Groups of jobs, most CPU time first."""
+    names = {key: name_of(job) or "unknown" for key, job in jobs.items()}
+    queries.keep(
+        "job_groups", f"{JOB_KEY_COLUMNS}, name VARCHAR", [(*key, name) for key, name in names.items()]
+    )
+    memory = queries.by("name", _MEMORY)
+    times = grouped(queries.rows(_TIMES), itemgetter("name"))
+    members = grouped(jobs, names.__getitem__)
+    groups = [
+        _group(name, [jobs[key] for key in keys], memory.get(name, {}), times.get(name, []), zone)
+        for name, keys in members.items()
+    ]
+    return sorted(groups, key=lambda group: (-(group.cpu_seconds or 0.0), group.name))
+
+
+def _group(name: str, jobs: Sequence[JobUse], memory: Record, times: list[Record], zone: tzinfo) -> GroupUse:
+    by_hour, by_weekday = [0.0] * 24, [0.0] * 7
+    for row in times:
+        moment = in_zone(datetime.fromtimestamp(max(row["quarter"] * _QUARTER, _YEAR_1), UTC), zone)
+        by_hour[moment.hour] += row["cpu_seconds"]
+        by_weekday[moment.weekday()] += row["cpu_seconds"]
+    summed = ("cpu_seconds", "gpu_seconds", "read_bytes", "write_bytes")
+    return GroupUse(
+        name=name,
+        tags=sorted({tag for job in jobs for tag in job.tags}),
+        jobs=len(jobs),
+        users=len({job.user for job in jobs}),
+        cpu_is_lower_bound=any(job.cpu_is_lower_bound for job in jobs),
+        runtime_seconds=total(job.observed_seconds for job in jobs),
+        **{f"memory_{part}_bytes": number(memory.get(part)) for part in ("median", "p95", "peak")},
+        **{field: total(getattr(job, field) for job in jobs) for field in summed},
+        energy=_energy(jobs),
+        cpu_seconds_by_hour=by_hour,
+        cpu_seconds_by_weekday=by_weekday,
+    )
+
+
+def _energy(jobs: Sequence[JobUse]) -> Energy:
+    joules = total(job.energy.joules for job in jobs)
+    sources = {job.energy.source for job in jobs if job.energy.source}
+    methods = {job.energy.method for job in jobs if job.energy.method}
+    # One estimate among measurements makes the sum an estimate.
+    source = ESTIMATE if ESTIMATE in sources else next(iter(sources), None)
+    return Energy(
+        joules=joules,
+        kwh=None if joules is None else joules / JOULES_PER_KWH,
+        source=source,
+        method="; ".join(sorted(methods)) or None if joules is not None else None,
+        grams_co2e=total(job.energy.grams_co2e for job in jobs),
+    )

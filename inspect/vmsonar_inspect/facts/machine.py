@@ -1,43 +1,55 @@
-"""The machine: what it is, what was covered, how busy it was."""
+"""The machine and its parts: what it is, what was covered, how busy it, its containers and its GPUs were."""
 
+from operator import itemgetter
 from typing import Any
 
-from vmsonar_inspect.facts.model import Coverage, Machine, NodeUse
-from vmsonar_inspect.facts.queries import Queries, Record, number, use_columns, use_of, weighted_mean, whole
+from vmsonar_inspect.facts.model import ContainerUse, Coverage, GpuUse, Machine, NodeUse
+from vmsonar_inspect.facts.queries import (
+    Queries,
+    Record,
+    grouped,
+    number,
+    struct_of,
+    use_columns,
+    weighted_mean,
+)
 
-_USES = {
-    # Ticks and clocks of a short interval can show more than there is.
-    "cores": "CASE WHEN cpu_busy_cores > cpus THEN cpus ELSE cpu_busy_cores END",
-    "memory": "memory_used",
-    "swap": "swap_used",
-    "disk_read": "disk_read_bytes_per_second",
-    "disk_write": "disk_write_bytes_per_second",
-    "received": "net_received_bytes_per_second",
-    "sent": "net_sent_bytes_per_second",
+#: Columns of node_steps by the fields that show them.
+RATES = {
+    "disk_read_rate": "disk_read_bytes_per_second",
+    "disk_write_rate": "disk_write_bytes_per_second",
+    "received_rate": "net_received_bytes_per_second",
+    "sent_rate": "net_sent_bytes_per_second",
 }
-_MEANS = {
-    "steal": "cpu_steal_cores / NULLIF(cpus, 0)",
+PRESSURES = {
     "pressure_cpu": "cpu_some_share",
     "pressure_memory": "memory_some_share",
     "pressure_io": "io_some_share",
-    "forks": "forks_per_second",
-    "swapping": "pages_swapped_in_per_second + pages_swapped_out_per_second",
-    "faults": "major_faults_per_second",
+}
+_USES = {
+    # Ticks and clocks of a short interval can show more than there is.
+    "cores": "CASE WHEN cpu_busy_cores > cpus THEN cpus ELSE cpu_busy_cores END",
+    "memory_bytes": "memory_used",
+    "swap_bytes": "swap_used",
+    "runnable": "tasks_runnable",
+    **RATES,
+}
+_MEANS = {
+    "steal_share": "cpu_steal_cores / NULLIF(cpus, 0)",
+    "forks_per_second": "forks_per_second",
+    "swap_rate": "pages_swapped_in_per_second + pages_swapped_out_per_second",
+    "major_faults_per_second": "major_faults_per_second",
+    **PRESSURES,
 }
 _SUMS = {
-    **{name: _USES[name] for name in ("disk_read", "disk_write", "received", "sent")},
-    "cores": "cpu_busy_cores",
+    "cpu_seconds": "cpu_busy_cores",
+    **{name.replace("_rate", "_bytes"): column for name, column in RATES.items()},
 }
-
-
-#: Fields of a machine that its sysinfo record has under the same name.
-_AS_RECORDED = ("machine_id", "instance_id", "cloud_provider", "instance_type", "region", "virtualization", "os_name",
-                "kernel_release", "cpu_model", "cpus", "vmsonar_version")  # fmt: skip
 
 
 def query_machines(queries: Queries, sources: dict[str, str], hosts: dict[str, str | None]) -> list[Machine]:
     """Every machine of the archives that were given."""
-    told = {row["archive"]: row for row in queries.rows("SELECT * FROM latest_sysinfo")}
+    told = queries.by("archive", "SELECT * FROM latest_sysinfo")
     return [
         _machine(archive, source, hosts.get(archive), told.get(archive, {}))
         for archive, source in sources.items()
@@ -46,24 +58,22 @@ def query_machines(queries: Queries, sources: dict[str, str], hosts: dict[str, s
 
 def _machine(archive: str, source: str, host: str | None, told: Record) -> Machine:
     cards: list[dict[str, Any]] = told.get("cards") or []
-    return Machine(
+    return struct_of(
+        Machine,
+        told,
+        {"memory_bytes": "memory_total", "swap_bytes": "swap_total"},
         archive=archive,
         source=source,
         hostname=told.get("hostname_short") or host,
-        memory_bytes=told.get("memory_total"),
-        swap_bytes=told.get("swap_total"),
         gpus=sum(1 for card in cards if not card.get("parent_uuid")),
         gpu_models=sorted({str(card.get("model")) for card in cards if card.get("model")}),
-        **{name: told.get(name) for name in _AS_RECORDED},
     )
 
 
 def query_coverage(queries: Queries) -> dict[str, Coverage]:
     """What was recorded of each archive."""
-    boots: dict[str, list[Record]] = {}
-    for row in queries.rows("SELECT * FROM coverage ORDER BY first_time"):
-        boots.setdefault(row["archive"], []).append(row)
-    return {archive: _coverage(rows) for archive, rows in boots.items()}
+    rows = queries.rows("SELECT * FROM coverage ORDER BY first_time")
+    return {archive: _coverage(boots) for archive, boots in grouped(rows, itemgetter("archive")).items()}
 
 
 def _coverage(boots: list[Record]) -> Coverage:
@@ -78,7 +88,7 @@ def _coverage(boots: list[Record]) -> Coverage:
         covered_seconds=float(covered),
         coverage=min(1.0, covered / span) if span else None,
         samples=sum(row["samples"] for row in boots),
-        interval_seconds=number(max(boots, key=lambda row: row["samples"])["interval_seconds"]),
+        interval_seconds=number(max(boots, key=itemgetter("samples"))["interval_seconds"]),
         boots=len(boots),
         runs=sum(row["runs"] for row in boots),
         holes=sum(row["gaps"] for row in boots) + len(boots) - 1,
@@ -89,19 +99,15 @@ def query_node_use(queries: Queries) -> dict[str, NodeUse]:
     """How busy each machine was."""
     queries.require_node_steps()
     columns = [use_columns(column, name) for name, column in _USES.items()]
-    columns.append(use_columns("tasks_runnable", "runnable"))
     columns += [f"{weighted_mean(column)} AS {name}" for name, column in _MEANS.items()]
-    columns += [f"SUM({column} * interval_seconds) AS {name}_sum" for name, column in _SUMS.items()]
-    rows = queries.rows(
-        f"SELECT archive, MAX(cpus) AS cpus, MAX(memory_total) AS memory_total, SUM(oom_kills) AS oom_kills, "  # noqa: S608
-        f"{', '.join(columns)} FROM node_steps GROUP BY archive"
+    columns += [f"SUM({column} * interval_seconds) AS {name}" for name, column in _SUMS.items()]
+    rows = queries.by(
+        "archive",
+        "SELECT archive, MAX(cpus) AS cpus, MAX(memory_total) AS memory_total_bytes, SUM(oom_kills) AS oom_kills, "  # noqa: S608
+        f"{', '.join(columns)} FROM node_steps GROUP BY archive",
     )
     cards = queries.by("archive", _CARDS) if queries.has("gpu") else {}
-    found = {}
-    for row in rows:
-        name = row["archive"]
-        found[name] = _node_use({**row, **cards.get(name, {})})
-    return found
+    return {archive: struct_of(NodeUse, {**row, **cards.get(archive, {})}) for archive, row in rows.items()}
 
 
 # All cards of a sample together, then over time; the parts of a divided card are in the card already.
@@ -111,35 +117,81 @@ _CARDS = f"""
             MAX(seen_seconds) AS interval_seconds
         FROM gpu_rates WHERE parent_uuid IS NULL GROUP BY archive, run, seq
     )
-    SELECT archive, {use_columns("util", "gpu_util")}, {use_columns("memory", "gpu_memory")}
+    SELECT archive, {use_columns("util", "gpu_util")}, {use_columns("memory", "gpu_memory_bytes")}
     FROM samples_ GROUP BY archive"""  # noqa: S608
 
 
-def _node_use(row: Record) -> NodeUse:
-    return NodeUse(
-        cores=use_of(row, "cores"),
-        memory_bytes=use_of(row, "memory"),
-        swap_bytes=use_of(row, "swap"),
-        disk_read_rate=use_of(row, "disk_read"),
-        disk_write_rate=use_of(row, "disk_write"),
-        received_rate=use_of(row, "received"),
-        sent_rate=use_of(row, "sent"),
-        runnable=use_of(row, "runnable"),
-        gpu_util=use_of(row, "gpu_util"),
-        gpu_memory_bytes=use_of(row, "gpu_memory"),
-        cpus=whole(row["cpus"]),
-        memory_total_bytes=whole(row["memory_total"]),
-        cpu_seconds=number(row["cores_sum"]),
-        steal_share=number(row["steal"]),
-        pressure_cpu=number(row["pressure_cpu"]),
-        pressure_memory=number(row["pressure_memory"]),
-        pressure_io=number(row["pressure_io"]),
-        forks_per_second=number(row["forks"]),
-        swap_rate=number(row["swapping"]),
-        major_faults_per_second=number(row["faults"]),
-        oom_kills=whole(row["oom_kills"]),
-        disk_read_bytes=number(row["disk_read_sum"]),
-        disk_write_bytes=number(row["disk_write_sum"]),
-        received_bytes=number(row["received_sum"]),
-        sent_bytes=number(row["sent_sum"]),
+# The shared rollup counts the container's working set; mean and throttling go by the same intervals.
+_CONTAINER_MORE = f"""
+    SELECT archive, container_id, {weighted_mean("COALESCE(memory_working, memory_used)")} AS memory_mean,
+        SUM(COALESCE(memory_working, memory_used) * interval_seconds) AS memory_byte_seconds,
+        {weighted_mean("throttled_share")} AS throttled_share,
+        quantile_cont(memory_used / NULLIF(memory_limit, 0), 0.95) AS limit_share
+    FROM container_rates GROUP BY archive, container_id"""  # noqa: S608
+
+_EXITS = """
+    SELECT archive, container_id, arg_max(exit_code, seq) AS exit_code,
+        COUNT(*) FILTER (WHERE event_type = 'container_oom') AS ooms
+    FROM event WHERE container_id IS NOT NULL GROUP BY archive, container_id"""
+
+_CONTAINER_COLUMNS = {
+    "user": "user_name",
+    "first": "first_time",
+    "last": "last_time",
+    "observed_seconds": "recorded_seconds",
+    "quota_cores": "cpu_limit_cores",
+    "memory_bytes": "memory",
+    "memory_limit_bytes": "memory_limit",
+}
+
+
+def query_containers(queries: Queries) -> dict[tuple[str, str], tuple[ContainerUse, float | None]]:
+    """Every container, with the 95th percentile of how full its memory limit was."""
+    key = ("archive", "container_id")
+    more, exits = queries.by(key, _CONTAINER_MORE), queries.by(key, _EXITS)
+    return {
+        name: (
+            _container({**row, **more.get(name, {}), **exits.get(name, {})}),
+            number(more.get(name, {}).get("limit_share")),
+        )
+        for name, row in queries.by(key, "SELECT * FROM container_usage").items()
+    }
+
+
+def _container(row: Record) -> ContainerUse:
+    kills, ooms = row["oom_kills"], row.get("ooms") or 0
+    if row["network_shared"]:
+        row = {**row, "received_bytes": None, "sent_bytes": None}
+    return struct_of(
+        ContainerUse,
+        row,
+        _CONTAINER_COLUMNS,
+        runtime_seconds=(row["last_time"] - (row["started"] or row["first_time"])).total_seconds(),
+        oom_kills=None if kills is None and not ooms else max(int(kills or 0), ooms),
     )
+
+
+_GPU = f"""
+    SELECT archive, gpu_uuid AS gpu, MAX(parent_uuid) AS parent, MAX(gpu_index) AS index, COUNT(*) AS samples,
+        SUM(seen_seconds) AS observed_seconds, {use_columns("gpu_util", "gpu_util", "seen_seconds")},
+        {use_columns("memory_used", "memory_bytes", "seen_seconds")},
+        {use_columns("watts", "power_watts", "seen_seconds")},
+        {use_columns("temperature", "temperature", "seen_seconds")}, MAX(memory_total) AS memory_total_bytes,
+        SUM(gpu_util / 100 * seen_seconds) AS gpu_seconds, COUNT(error) AS errors
+    FROM gpu_rates GROUP BY archive, gpu_uuid ORDER BY archive, index, gpu_uuid"""  # noqa: S608
+
+_GPU_TROUBLES = """
+    SELECT archive, gpu_uuid, COUNT(*) AS times FROM event
+    WHERE event_type IN ('gpu_xid', 'gpu_lost') GROUP BY ALL"""
+
+
+def query_gpus(queries: Queries) -> list[GpuUse]:
+    """Every GPU."""
+    troubles = queries.by(("archive", "gpu_uuid"), _GPU_TROUBLES)
+    told = queries.rows("SELECT cards FROM latest_sysinfo")
+    cards = [card for row in told for card in row["cards"] or []]
+    models = {card["gpu_uuid"]: card["model"] for card in cards if card.get("model")}
+    found = [struct_of(GpuUse, row, model=models.get(row["gpu"])) for row in queries.rows(_GPU)]
+    for gpu in found:
+        gpu.errors = max(gpu.errors, troubles.get((gpu.archive, gpu.gpu), {}).get("times", 0))
+    return found

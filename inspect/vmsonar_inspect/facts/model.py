@@ -7,32 +7,32 @@ from typing import Annotated
 import msgspec
 from vmsonar_archive.records.fields import about
 
-from vmsonar_inspect.facts.fields import (
-    BUSY,
-    BYTE_SECONDS,
-    BYTES,
-    CELSIUS,
-    CHOICE,
-    CONTAINER,
-    CORES,
-    COUNT,
-    ENERGY,
-    GIB,
-    GRAMS,
-    GRAMS_PER_KWH,
-    JOULES,
-    KWH,
-    NUMBER,
-    PERCENT,
-    RATE,
-    RATIO,
-    SECONDS,
-    SHARE,
-    TEXT,
-    TIME,
-    WATTS,
-    titled,
-)
+from vmsonar_inspect.facts.fields import titled, unit
+
+TEXT = unit("text")
+CHOICE = unit("choice")
+ARCHIVE = unit("archive id")
+CONTAINER = unit("container id")
+NUMBER = unit("number")
+TIME = unit("time")
+COUNT = unit("count")
+RATIO = unit("ratio")
+SHARE = unit("share")
+PERCENT = unit("percent")
+CORES = unit("cores")
+SECONDS = unit("seconds")
+BUSY = unit("busy seconds")
+BYTES = unit("bytes")
+GIB = unit("GiB")
+BYTE_SECONDS = unit("byte seconds")
+RATE = unit("bytes per second")
+JOULES = unit("joules")
+KWH = unit("kWh")
+ENERGY = unit("energy")
+GRAMS = unit("grams")
+GRAMS_PER_KWH = unit("grams per kWh")
+WATTS = unit("watts")
+CELSIUS = unit("degrees celsius")
 
 #: Version of the answers of --json and --csv; fields may be added, never removed or retyped.
 ANSWER = 1
@@ -121,6 +121,9 @@ class Coverage(AnswerPart):
     damaged: Annotated[bool, about("some of it cannot be read; the exit code is then 1")] = False
 
 
+_WAITED = about("mean share of time in which some task waited (PSI)")
+
+
 class NodeUse(AnswerPart):
     """How busy the machine was."""
 
@@ -138,15 +141,9 @@ class NodeUse(AnswerPart):
     runnable: Annotated[Use, COUNT] = NOTHING
     cpu_seconds: Annotated[float | None, BUSY] = None
     steal_share: Annotated[float | None, SHARE, about("mean")] = None
-    pressure_cpu: Annotated[
-        float | None, SHARE, about("mean share of time in which some task waited (PSI)")
-    ] = None
-    pressure_memory: Annotated[
-        float | None, SHARE, about("mean share of time in which some task waited (PSI)")
-    ] = None
-    pressure_io: Annotated[
-        float | None, SHARE, about("mean share of time in which some task waited (PSI)")
-    ] = None
+    pressure_cpu: Annotated[float | None, SHARE, _WAITED] = None
+    pressure_memory: Annotated[float | None, SHARE, _WAITED] = None
+    pressure_io: Annotated[float | None, SHARE, _WAITED] = None
     forks_per_second: Annotated[float | None, COUNT] = None
     swap_rate: Annotated[float | None, COUNT, about("pages a second, in and out")] = None
     major_faults_per_second: Annotated[float | None, COUNT] = None
@@ -212,6 +209,9 @@ class JobUse(AnswerPart):
         return self.pgid != 0
 
 
+_NOT_SHARED = about("null where the network is shared")
+
+
 class ContainerUse(AnswerPart):
     """What one container used."""
 
@@ -242,12 +242,8 @@ class ContainerUse(AnswerPart):
     exit_code: Annotated[int | None, NUMBER, titled("exit", missing="")] = None
     read_bytes: Annotated[float | None, BYTES, titled("read")] = None
     write_bytes: Annotated[float | None, BYTES, titled("written")] = None
-    received_bytes: Annotated[
-        float | None, BYTES, titled("received"), about("null where the network is shared")
-    ] = None
-    sent_bytes: Annotated[float | None, BYTES, titled("sent"), about("null where the network is shared")] = (
-        None
-    )
+    received_bytes: Annotated[float | None, BYTES, titled("received"), _NOT_SHARED] = None
+    sent_bytes: Annotated[float | None, BYTES, titled("sent"), _NOT_SHARED] = None
     energy: Annotated[Energy, ENERGY, titled("energy")] = Energy()
 
 
@@ -273,6 +269,9 @@ class GpuUse(AnswerPart):
     energy: Annotated[Energy, ENERGY, titled("energy")] = Energy()
 
 
+_TOGETHER = about("of all its jobs together")
+
+
 class GroupUse(AnswerPart):
     """What a user or a program used, over all its jobs."""
 
@@ -284,15 +283,9 @@ class GroupUse(AnswerPart):
     gpu_seconds: Annotated[float | None, BUSY, titled("GPU time")] = None
     cpu_is_lower_bound: bool = False
     runtime_seconds: Annotated[float | None, SECONDS, titled("runtime"), about("summed over jobs")] = None
-    memory_median_bytes: Annotated[
-        float | None, BYTES, titled("memory 50 %"), about("of all its jobs together")
-    ] = None
-    memory_p95_bytes: Annotated[
-        float | None, BYTES, titled("memory 95 %"), about("of all its jobs together")
-    ] = None
-    memory_peak_bytes: Annotated[
-        float | None, BYTES, titled("memory peak"), about("of all its jobs together")
-    ] = None
+    memory_median_bytes: Annotated[float | None, BYTES, titled("memory 50 %"), _TOGETHER] = None
+    memory_p95_bytes: Annotated[float | None, BYTES, titled("memory 95 %"), _TOGETHER] = None
+    memory_peak_bytes: Annotated[float | None, BYTES, titled("memory peak"), _TOGETHER] = None
     read_bytes: Annotated[float | None, BYTES, titled("read")] = None
     write_bytes: Annotated[float | None, BYTES, titled("written")] = None
     energy: Annotated[Energy, ENERGY, titled("energy")] = Energy()
@@ -405,3 +398,49 @@ class Advice(AnswerPart, kw_only=True):
     larger_would_help: bool | None = None
     larger_why: str | None = None
     verdicts: list[Verdict] = msgspec.field(default_factory=list)
+
+
+_THE_MACHINES = about("the machine's")
+
+
+class StoryMoment(AnswerPart):
+    """One step of a job's course; pressure is the machine's."""
+
+    time: Annotated[datetime, TIME]
+    seconds: Annotated[float, SECONDS]
+    cores: Annotated[float | None, CORES, titled("cores")]
+    memory_bytes: Annotated[float | None, BYTES, titled("memory")]
+    read_rate: Annotated[float | None, RATE, titled("read")]
+    write_rate: Annotated[float | None, RATE, titled("written")]
+    gpu_util: Annotated[float | None, PERCENT, titled("GPU")]
+    pressure_cpu: Annotated[float | None, SHARE, titled("waited for CPU"), _THE_MACHINES]
+    pressure_memory: Annotated[float | None, SHARE, titled("for memory"), _THE_MACHINES]
+    pressure_io: Annotated[float | None, SHARE, titled("for the disk"), _THE_MACHINES]
+
+
+class ProcessUse(AnswerPart):
+    """One process of a job."""
+
+    pid: Annotated[int, NUMBER, titled("pid")]
+    program: str | None
+    command: Annotated[str | None, TEXT, titled("command")]
+    first: Annotated[datetime | None, TIME]
+    last: Annotated[datetime | None, TIME]
+    samples: Annotated[int, COUNT, titled("samples")]
+    cpu_seconds: Annotated[float | None, BUSY, titled("CPU time")]
+    memory_peak_bytes: Annotated[float | None, BYTES, titled("memory peak")]
+    read_bytes: Annotated[float | None, BYTES, titled("read")]
+    write_bytes: Annotated[float | None, BYTES, titled("written")]
+
+
+class Story(AnswerPart):
+    """Everything that is known about one job."""
+
+    job: JobUse
+    ended_by: str
+    advice: Advice
+    timeline: list[StoryMoment]
+    processes: Annotated[list[ProcessUse], about("the 20 busiest")]
+    container: ContainerUse | None
+    gpus: list[GpuUse]
+    events: list[Happening]

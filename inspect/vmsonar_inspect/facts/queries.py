@@ -1,12 +1,25 @@
-"""Asks the tables: rows as plain Python values, times in UTC, and the common table of GPUs held by jobs."""
+"""Asks the tables: rows as plain Python values in UTC, Structs made of them, and SQL that several facts share."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
+
+import msgspec
+from vmsonar_archive.records.fields import fields_of
 
 from vmsonar_inspect.facts.model import Use
 
 Record = dict[str, Any]
+#: What names a job across the tables.
+Key = tuple[str, str, int, int]
+JOB_KEY = ("archive", "boot", "pgid", "start_ticks")
+JOB_KEY_COLUMNS = "archive VARCHAR, boot VARCHAR, pgid BIGINT, start_ticks BIGINT"
+key_of: Callable[[Record], Key] = itemgetter(*JOB_KEY)
+
+K = TypeVar("K")
+T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Queries:
@@ -21,6 +34,11 @@ class Queries:
         cursor = self.connection.execute(sql, values) if values else self.connection.execute(sql)
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, map(_in_utc, row), strict=True)) for row in cursor.fetchall()]
+
+    def by(self, key: str | Sequence[str], sql: str, **values: Any) -> dict[Any, Record]:
+        """The rows of a query by one of their columns, or by several."""
+        name = itemgetter(*([key] if isinstance(key, str) else key))
+        return {name(row): row for row in self.rows(sql, **values)}
 
     def has(self, table: str) -> bool:
         """Whether a table has any row."""
@@ -38,10 +56,6 @@ class Queries:
         if rows:
             marks = ", ".join("?" * len(rows[0]))
             self.connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608
-
-    def by(self, key: str, sql: str) -> dict[Any, Record]:
-        """The rows of a query by one of their columns."""
-        return {row[key]: row for row in self.rows(sql)}
 
 
 _NODE_STEPS = """
@@ -78,12 +92,24 @@ def use_columns(column: str, name: str, interval: str = "interval_seconds") -> s
 
 def use_of(record: Record, name: str) -> Use:
     """What `use_columns` found."""
-    return Use(
-        mean=number(record.get(f"{name}_mean")),
-        median=number(record.get(f"{name}_median")),
-        p95=number(record.get(f"{name}_p95")),
-        peak=number(record.get(f"{name}_peak")),
-    )
+    return Use(**{part: number(record.get(f"{name}_{part}")) for part in Use.__struct_fields__})
+
+
+def struct_of(kind: type[S], row: Record, columns: Mapping[str, str] | None = None, **more: Any) -> S:
+    """A Struct of the columns that are named like its fields, but for those named here, and of what is given.
+
+    A use is made of its four columns; what is null keeps the field's default.
+    """
+    for field in fields_of(kind):
+        if field.name in more:
+            continue
+        column = (columns or {}).get(field.name, field.name)
+        value = use_of(row, column) if field.type is Use else row.get(column)
+        if value is not None:
+            more[field.name] = field.type(value) if field.type in (int, float, bool) else value
+        elif field.nullable:
+            more[field.name] = None
+    return kind(**more)
 
 
 def number(value: Any) -> float | None:
@@ -91,9 +117,12 @@ def number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def whole(value: Any) -> int | None:
-    """An int, or None."""
-    return None if value is None else int(value)
+def grouped(rows: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """The rows of each key, in their order."""
+    groups: dict[K, list[T]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
 
 
 def total(values: Iterable[float | None]) -> float | None:

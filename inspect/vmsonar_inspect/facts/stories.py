@@ -1,77 +1,17 @@
 """The story of one job: its course, its processes, where it ran, and what ended it."""
 
-from datetime import datetime, timedelta
-from typing import Annotated
+from datetime import timedelta
+from typing import Any
 
-from vmsonar_archive.records.fields import about
-
-from vmsonar_inspect.facts.fields import (
-    BUSY,
-    BYTES,
-    CORES,
-    COUNT,
-    NUMBER,
-    PERCENT,
-    RATE,
-    SECONDS,
-    SHARE,
-    TEXT,
-    TIME,
-    titled,
-)
-from vmsonar_inspect.facts.jobs import Key
-from vmsonar_inspect.facts.model import Advice, AnswerPart, ContainerUse, Coverage, GpuUse, Happening, JobUse
-from vmsonar_inspect.facts.queries import JOBS_ON_GPUS, Queries, Record, number, weighted_mean, whole
-from vmsonar_inspect.facts.timeline import begin_of, place, step_for
+from vmsonar_inspect.facts.model import Advice, Happening, JobUse, ProcessUse, StoryMoment
+from vmsonar_inspect.facts.queries import JOBS_ON_GPUS, Key, Queries, Record, number, struct_of, weighted_mean
+from vmsonar_inspect.facts.timeline import Steps
 
 _PROCESSES = 20
 
 
-class StoryMoment(AnswerPart):
-    """One step of a job's course; pressure is the machine's."""
-
-    time: Annotated[datetime, TIME]
-    seconds: Annotated[float, SECONDS]
-    cores: Annotated[float | None, CORES, titled("cores")]
-    memory_bytes: Annotated[float | None, BYTES, titled("memory")]
-    read_rate: Annotated[float | None, RATE, titled("read")]
-    write_rate: Annotated[float | None, RATE, titled("written")]
-    gpu_util: Annotated[float | None, PERCENT, titled("GPU")]
-    pressure_cpu: Annotated[float | None, SHARE, titled("waited for CPU"), about("the machine's")]
-    pressure_memory: Annotated[float | None, SHARE, titled("for memory"), about("the machine's")]
-    pressure_io: Annotated[float | None, SHARE, titled("for the disk"), about("the machine's")]
-
-
-class ProcessUse(AnswerPart):
-    """One process of a job."""
-
-    pid: Annotated[int, NUMBER, titled("pid")]
-    program: str | None
-    command: Annotated[str | None, TEXT, titled("command")]
-    first: Annotated[datetime | None, TIME]
-    last: Annotated[datetime | None, TIME]
-    samples: Annotated[int, COUNT, titled("samples")]
-    cpu_seconds: Annotated[float | None, BUSY, titled("CPU time")]
-    memory_peak_bytes: Annotated[float | None, BYTES, titled("memory peak")]
-    read_bytes: Annotated[float | None, BYTES, titled("read")]
-    write_bytes: Annotated[float | None, BYTES, titled("written")]
-
-
-class Story(AnswerPart):
-    """Everything that is known about one job."""
-
-    job: JobUse
-    ended_by: str
-    advice: Advice
-    timeline: list[StoryMoment]
-    processes: Annotated[list[ProcessUse], about("the 20 busiest")]
-    container: ContainerUse | None
-    gpus: list[GpuUse]
-    events: list[Happening]
-
-
-def _names(key: Key) -> dict[str, object]:
-    return {"archive": key[0], "boot": key[1], "pgid": key[2], "start": key[3]}
+def _names(key: Key) -> dict[str, Any]:
+    return dict(zip(("archive", "boot", "pgid", "start"), key, strict=True))
 
 
 def concerns(event: Happening, job: JobUse) -> bool:
@@ -95,33 +35,25 @@ def end_of(job: JobUse, advice: Advice, events: list[Happening]) -> str:
 
 
 def query_course(
-    queries: Queries, key: Key, job: JobUse, interval: float | None, steps: int
+    queries: Queries, key: Key, job: JobUse, interval: float | None, most: int
 ) -> list[StoryMoment]:
     """The job over time in at most about that many steps; the interval is that of the samples."""
     if job.first is None or job.last is None:
         return []
-    span = Coverage(span_seconds=(job.last - job.first).total_seconds(), interval_seconds=interval)
-    step = step_for(span, steps)
     # The first interval of a job ends at its first sample.
-    first = begin_of(job.first - timedelta(seconds=(interval or 1.0) / 2), step)
-    values = {**_names(key), "first": first.replace(tzinfo=None)}
+    early = job.first - timedelta(seconds=(interval or 1.0) / 2)
+    steps = Steps.over(job.first, job.last, most, interval).reaching(early)
     queries.require_node_steps()
-    rows = {row["place"]: row for row in queries.rows(_COURSE.format(place=place(step, "j.time")), **values)}
+    rows = {row["place"]: row for row in steps.rows(queries, _COURSE, "j.time", **_names(key))}
     cards = {}
     if job.gpus:
-        found = queries.rows(_CARDS.format(place=place(step)), **values)
-        cards = {row["place"]: number(row["util"]) for row in found}
-    count = max(rows, default=-1) + 1
+        cards = {row["place"]: number(row["util"]) for row in steps.rows(queries, _CARDS, **_names(key))}
     return [
-        _moment(first + timedelta(seconds=step * at), step, rows.get(at, {}), cards.get(at))
-        for at in range(count)
+        struct_of(
+            StoryMoment, rows.get(at, {}), time=steps.begin(at), seconds=steps.seconds, gpu_util=cards.get(at)
+        )
+        for at in range(max(rows, default=-1) + 1)
     ]
-
-
-def _moment(time: datetime, step: float, row: Record, gpu_util: float | None) -> StoryMoment:
-    names = (name for name in StoryMoment.__struct_fields__ if name not in ("time", "seconds", "gpu_util"))
-    values = {name: number(row.get(name)) for name in names}
-    return StoryMoment(time=time, seconds=step, gpu_util=gpu_util, **values)
 
 
 def query_processes(queries: Queries, key: Key) -> list[ProcessUse]:
@@ -130,24 +62,16 @@ def query_processes(queries: Queries, key: Key) -> list[ProcessUse]:
 
 
 def _process(row: Record) -> ProcessUse:
-    return ProcessUse(
-        pid=row["pid"],
-        program=row["program"],
+    process = struct_of(
+        ProcessUse,
+        row,
+        {"first": "first_time", "last": "last_time", "memory_peak_bytes": "memory_peak"},
         command=row["command"] or row["program"],
-        first=row["first_time"],
-        last=row["last_time"],
-        samples=whole(row["samples"]) or 0,
-        cpu_seconds=number(row["cpu_seconds"]),
-        memory_peak_bytes=_own_memory(row),
-        read_bytes=number(row["read_bytes"]),
-        write_bytes=number(row["write_bytes"]),
     )
-
-
-def _own_memory(row: Record) -> float | None:
-    """Its own memory at the peak; the kernel's two counters are not of one moment, and may differ the wrong way."""
-    peak = number(row["memory_peak"])
-    return None if peak is None else max(0.0, peak)
+    if process.memory_peak_bytes is not None:
+        # The kernel's two counters are not of one moment, and may differ the wrong way.
+        process.memory_peak_bytes = max(0.0, process.memory_peak_bytes)
+    return process
 
 
 _COURSE = f"""

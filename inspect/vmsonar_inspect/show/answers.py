@@ -12,7 +12,9 @@ from vmsonar_archive.system.moments import covered_words, span_words
 
 from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.events import is_wrong
-from vmsonar_inspect.facts.fields import (
+from vmsonar_inspect.facts.fields import titled
+from vmsonar_inspect.facts.model import (
+    ANSWER,
     ARCHIVE,
     BYTES,
     CORES,
@@ -23,10 +25,6 @@ from vmsonar_inspect.facts.fields import (
     SHARE,
     TEXT,
     TIME,
-    titled,
-)
-from vmsonar_inspect.facts.model import (
-    ANSWER,
     Advice,
     AnswerPart,
     ContainerUse,
@@ -175,7 +173,7 @@ def summary_of(inspection: Inspection, archive: str, top: int | None = None) -> 
         machine=inspection.machine(archive),
         coverage=inspection.coverage[archive],
         use=inspection.node_use[archive],
-        energy=inspection.energy(archive),
+        energy=inspection.splits[archive].whole(),
         jobs=[job for job in inspection.jobs if job.archive == archive][:top],
         containers=[container for container in inspection.containers if container.archive == archive][:top],
         gpus=[gpu for gpu in inspection.gpus if gpu.archive == archive],

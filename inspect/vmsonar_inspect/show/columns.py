@@ -10,8 +10,17 @@ import msgspec
 
 from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.fields import ShownField, shown_field
-from vmsonar_inspect.facts.model import ContainerUse, Gap, GpuUse, GroupUse, Happening, JobUse, Moment, Size
-from vmsonar_inspect.facts.stories import ProcessUse
+from vmsonar_inspect.facts.model import (
+    ContainerUse,
+    Gap,
+    GpuUse,
+    GroupUse,
+    Happening,
+    JobUse,
+    Moment,
+    ProcessUse,
+    Size,
+)
 from vmsonar_inspect.show.answers import FleetRow
 from vmsonar_inspect.show.sparkline import sparkline
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 from vmsonar_archive.records.fields import fields_of
 
-from vmsonar_inspect.facts.stories import Story
+from vmsonar_inspect.facts.model import Story
 from vmsonar_inspect.show.answers import ROW_TYPES, Document, Summary
 
 _HEAD = """# Fields of the answers

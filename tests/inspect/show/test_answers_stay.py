@@ -7,8 +7,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 from vmsonar_archive.records.fields import fields_of
-from vmsonar_inspect.facts.model import Use
-from vmsonar_inspect.facts.stories import Story, StoryMoment
+from vmsonar_inspect.facts.model import Story, StoryMoment, Use
 from vmsonar_inspect.show.answers import ROW_TYPES, Document, FleetRow, Summary, flat_names
 from vmsonar_inspect.show.reference import page
 

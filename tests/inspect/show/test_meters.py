@@ -93,7 +93,7 @@ def energy_of(tmp_path: Path, history: dict[int, list[Row]]) -> EnergyUse:
     root = record(tmp_path / "archive", history, KINDS)
     with opened([root], InspectionSettings()) as inspection:
         (machine,) = inspection.machines
-        return inspection.energy(machine.archive)
+        return inspection.splits[machine.archive].whole()
 
 
 def test_the_meter_of_the_machine_holds_the_gpus_already(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_hole_is_not_filled_with_one_reading(tmp_path: Path) -> None:
     with opened([root], InspectionSettings()) as inspection:
         (gpu,), (job,) = inspection.gpus, inspection.jobs
         (machine,) = inspection.machines
-        joules = inspection.energy(machine.archive).joules
+        joules = inspection.splits[machine.archive].whole().joules
         use = inspection.node_use[machine.archive]
     assert joules == pytest.approx(200 * 500)
     assert (gpu.gpu_seconds, gpu.gpu_util.mean, gpu.observed_seconds) == (0, 0, 200)

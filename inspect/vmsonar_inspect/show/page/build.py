@@ -15,9 +15,8 @@ from vmsonar_archive.write.outputs import whole
 from vmsonar_inspect.inspection import Inspection
 from vmsonar_inspect.show.answers import Summary, fleet_rows, summary_of
 from vmsonar_inspect.show.page import fleet, parts
-from vmsonar_inspect.show.page.charts import STEPS, Stacks, machine_charts
-from vmsonar_inspect.show.page.fleet import FleetCharts
-from vmsonar_inspect.show.page.parts import Markup, joined, tag
+from vmsonar_inspect.show.page.charts import fleet_data, machine_data
+from vmsonar_inspect.show.page.parts import Markup, Section, joined, tag
 
 _FIGURES = (
     ("cpu", "CPU: busy cores", True),
@@ -52,7 +51,7 @@ def _page(inspection: Inspection, zone: tzinfo) -> str:
     found = summary_of(inspection, archive)
     if found.coverage.first is None:
         return document(found.machine.hostname or archive, parts.masthead(found, zone))
-    data = _data(inspection, found, zone)
+    data = machine_data(inspection, found, _zone(zone))
     body = [parts.masthead(found, zone), parts.tiles(found)]
     sections = [
         ("advice", "Advice", parts.advice(found)),
@@ -65,7 +64,7 @@ def _page(inspection: Inspection, zone: tzinfo) -> str:
     return document(found.machine.hostname or archive, joined(body), data)
 
 
-def _sections(sections: Sequence[tuple[str, str, Markup]]) -> list[Markup]:
+def _sections(sections: Sequence[Section]) -> list[Markup]:
     """The links to the sections, and the sections."""
     links = [tag("a", title, href=f"#{name}") for name, title, _ in sections]
     bodies = [tag("section", tag("h2", title), part, id=name) for name, title, part in sections]
@@ -74,42 +73,19 @@ def _sections(sections: Sequence[tuple[str, str, Markup]]) -> list[Markup]:
 
 def _fleet_page(inspection: Inspection, zone: tzinfo) -> str:
     rows = fleet_rows(inspection)
-    title = f"{len(rows)} machines"
-    gaps = [gap for _, gap in inspection.gaps]
-    seen = any(row.first is not None for row in rows)
-    data = FleetCharts(inspection, rows).data(_zone(zone)) if seen else None
+    data = fleet_data(inspection, rows, _zone(zone))
     body = [fleet.masthead(rows, zone), fleet.tiles(rows)]
     sections = [
         ("advice", "Advice", fleet.advice(inspection, rows)),
         ("use", "Use of each, worst first", fleet.bars(rows)),
         *([("charts", "Over time", _figures(data["charts"]))] if data else []),
-        *fleet.lists(rows, gaps, zone),
+        *fleet.lists(rows, [gap for _, gap in inspection.gaps], zone),
     ]
-    return document(title, joined([*body, *_sections(sections)]), data)
+    return document(f"{len(rows)} machines", joined([*body, *_sections(sections)]), data)
 
 
 def _zone(zone: tzinfo) -> str:
     return zone.key if isinstance(zone, ZoneInfo) else "UTC" if zone is UTC else str(zone)
-
-
-def _data(inspection: Inspection, found: Summary, zone: tzinfo) -> dict[str, Any]:
-    archive = found.machine.archive
-    moments = inspection.timeline(archive, STEPS)
-    charts = machine_charts(moments, found.use.cpus, found.use.memory_total_bytes)
-    charts.update(Stacks(inspection, archive, moments).charts())
-    holes = [
-        (gap.begin.timestamp(), gap.end.timestamp())
-        for gap in found.gaps
-        if gap.kind == "no_samples" and gap.begin is not None and gap.end is not None
-    ]
-    return {
-        "first": moments[0].time.timestamp(),
-        "step": moments[0].seconds,
-        "count": len(moments),
-        "zone": _zone(zone),
-        "holes": holes,
-        "charts": charts,
-    }
 
 
 def _figures(charts: dict[str, Any]) -> Markup:
@@ -146,11 +122,14 @@ def _footer(found: Summary) -> Markup:
 
 def document(title: str, body: str, data: dict[str, Any] | None = None) -> str:
     """The whole file."""
-    style, script = _asset("page.css"), _asset("page.js") if data is not None else ""
-    policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    policy += f"; script-src '{_hash(script)}'" if script else ""
+    style, policy, end = _asset("page.css"), "default-src 'none'", ""
+    policy += f"; style-src '{_hash(style)}'; img-src data:; base-uri 'none'; form-action 'none'"
+    if data is not None:
+        script = _asset("page.js")
+        policy += f"; script-src '{_hash(script)}'"
+        # A data block ends at the first </script, whatever the JSON says.
+        safe = msgspec.json.encode(data).decode().replace("<", "\\u003c").replace("\u2028", "\\u2028")
+        end = f'<script type="application/json" id="data">{safe}</script><script>{script}</script>'
     head = joined(
         [
             Markup('<meta charset="utf-8">'),
@@ -161,11 +140,6 @@ def document(title: str, body: str, data: dict[str, Any] | None = None) -> str:
             tag("title", f"{title}: vmsonar"),
             Markup(f"<style>{style}</style>"),
         ]
-    )
-    end = (
-        f'<script type="application/json" id="data">{_json(data)}</script><script>{script}</script>'
-        if data
-        else ""
     )
     return f"""<!doctype html>
 <html lang="en">
@@ -180,11 +154,6 @@ def document(title: str, body: str, data: dict[str, Any] | None = None) -> str:
 </body>
 </html>
 """
-
-
-def _json(data: dict[str, Any] | None) -> str:
-    # A data block ends at the first </script, whatever the JSON says.
-    return msgspec.json.encode(data).decode().replace("<", "\\u003c").replace("\u2028", "\\u2028")
 
 
 def _asset(name: str) -> str:

@@ -10,7 +10,7 @@ from vmsonar_archive.system.text import plain
 from vmsonar_inspect.advice.figures import ratio, written
 from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.fields import shown_field
-from vmsonar_inspect.facts.model import Advice, EnergyUse, GroupUse, Machine, NodeUse, Verdict
+from vmsonar_inspect.facts.model import EnergyUse, GroupUse, Machine, NodeUse, Verdict
 from vmsonar_inspect.facts.units import UNKNOWN
 from vmsonar_inspect.show.answers import Summary
 from vmsonar_inspect.show.columns import Column, columns_of
@@ -22,6 +22,10 @@ class Markup(str):
     """Text that is HTML already."""
 
     __slots__ = ()
+
+
+#: A part of the page with its place and title.
+Section = tuple[str, str, Markup]
 
 
 def tag(name: str, *children: str, **attributes: str | None) -> Markup:
@@ -41,7 +45,7 @@ def text(content: str) -> Markup:
 
 
 def joined(parts: Iterable[str]) -> Markup:
-    return Markup("\n".join(text(part) for part in parts))
+    return Markup("\n".join(text(part) for part in parts if part))
 
 
 def table(columns: Sequence[Column], rows: Sequence[Any]) -> Markup:
@@ -145,24 +149,25 @@ def bar(share: float | None, label: str) -> Markup:
 def advice(found: Summary) -> Markup:
     """The size that would have done, and every verdict."""
     verdicts = varied([verdict for each in found.advice for verdict in each.verdicts])
-    parts = [_size(found.advice[0])] if found.advice else []
+    parts = [tag("p", size_sentence(found.advice[0]).plain, class_="size")] if found.advice else []
     if verdicts:
         parts.append(tag("div", *map(_verdict, verdicts[:_FIRST_VERDICTS]), class_="verdicts"))
-        parts.append(_more_verdicts(verdicts[_FIRST_VERDICTS:_MOST_ROWS]))
+        rest = verdicts[_FIRST_VERDICTS:_MOST_ROWS]
+        parts.append(more(len(rest), tag("div", *map(_verdict, rest), class_="verdicts")))
     else:
         parts.append(tag("p", "No rule has anything to say against this machine or its jobs.", class_="soft"))
     return joined(parts)
 
 
-def _more_verdicts(verdicts: list[Verdict]) -> Markup:
-    if not verdicts:
+def more(count: int, inner: Markup) -> Markup:
+    """What opens on request; nothing where there is nothing."""
+    if not count:
         return Markup()
-    inner = tag("div", *map(_verdict, verdicts), class_="verdicts")
-    return tag("details", tag("summary", f"{len(verdicts)} more"), inner, class_="more")
+    return tag("details", tag("summary", f"{count} more"), inner, class_="more")
 
 
-def _size(about: Advice) -> Markup:
-    return tag("p", size_sentence(about).plain, class_="size")
+def sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def _verdict(verdict: Verdict) -> Markup:
@@ -175,7 +180,7 @@ def _verdict(verdict: Verdict) -> Markup:
     )
     return tag(
         "div",
-        tag("h3", verdict.title[:1].upper() + verdict.title[1:]),
+        tag("h3", sentence(verdict.title)),
         tag("p", tag("b", verdict.name), f": {verdict.says}."),
         tag("p", verdict.advice),
         how,
@@ -193,7 +198,7 @@ def energy(use: EnergyUse) -> Markup:
     factor = f"{use.factor_country} {use.factor_year}, {use.factor_grams_per_kwh:.0f} g CO2e per kWh"
     return joined(
         [
-            tag("p", used[:1].upper() + used[1:]),
+            tag("p", sentence(used)),
             tag(
                 "p",
                 f"{use.source}: {use.method}. PUE {use.pue:g}. {factor}, {use.factor_source}.",
@@ -203,9 +208,7 @@ def energy(use: EnergyUse) -> Markup:
     )
 
 
-def lists(
-    found: Summary, users: list[GroupUse], programs: list[GroupUse], zone: tzinfo
-) -> list[tuple[str, str, Markup]]:
+def lists(found: Summary, users: list[GroupUse], programs: list[GroupUse], zone: tzinfo) -> list[Section]:
     """The tables, each with its place and title."""
     every: list[tuple[str, str, str, Sequence[Any]]] = [
         ("jobs", "Jobs", "jobs", found.jobs),
@@ -218,7 +221,7 @@ def lists(
     return [(name, title, _listed(view, rows, zone)) for name, title, view, rows in every if rows]
 
 
-def wrong(found: Summary, zone: tzinfo) -> list[tuple[str, str, Markup]]:
+def wrong(found: Summary, zone: tzinfo) -> list[Section]:
     """What went wrong, if anything did."""
     if not found.wrong:
         return []
@@ -230,11 +233,8 @@ def _listed(view: str, rows: Sequence[Any], zone: tzinfo) -> Markup:
     columns = columns_of(view, zone)
     if view == "jobs":
         columns = _command_early(columns)
-    shown = [table(columns, rows[:_FIRST_ROWS])]
-    more = rows[_FIRST_ROWS:_MOST_ROWS]
-    if more:
-        inner = table(columns, more)
-        shown.append(tag("details", tag("summary", f"{len(more)} more"), inner, class_="more"))
+    rest = rows[_FIRST_ROWS:_MOST_ROWS]
+    shown = [table(columns, rows[:_FIRST_ROWS]), more(len(rest), table(columns, rest))]
     if len(rows) > _MOST_ROWS:
         shown.append(tag("p", f"and {len(rows) - _MOST_ROWS} that are not on this page", class_="soft"))
     return joined(shown)

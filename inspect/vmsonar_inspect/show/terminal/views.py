@@ -10,7 +10,7 @@ from vmsonar_archive.system.text import plain
 
 from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.fields import shown_field
-from vmsonar_inspect.facts.stories import Story, StoryMoment
+from vmsonar_inspect.facts.model import Story, StoryMoment
 from vmsonar_inspect.inspection import Inspection
 from vmsonar_inspect.show.answers import fleet_rows, rows_of, summary_of
 from vmsonar_inspect.show.columns import columns_of
