@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from vmsonar_archive.read.findings import Finding
 from vmsonar_archive.read.findings import Severity as Damage
 from vmsonar_archive.system.errors import AnswerIsNo
 from vmsonar_archive.system.text import plain
@@ -44,7 +42,7 @@ from vmsonar_inspect.facts.programs import Pattern, ProgramMap, load_programs
 from vmsonar_inspect.facts.queries import Key, Queries
 from vmsonar_inspect.facts.stories import concerns, end_of, query_course, query_processes
 from vmsonar_inspect.facts.timeline import query_timeline
-from vmsonar_inspect.tables.database import BASES, open_tables
+from vmsonar_inspect.tables.database import BASES, Tables, open_tables
 from vmsonar_inspect.tables.progress import waiting
 from vmsonar_inspect.tables.where import TimeFrame
 
@@ -68,35 +66,23 @@ class InspectionSettings:
 class Inspection:
     """The facts and advice about archives that were opened together, each computed once, when first needed."""
 
-    def __init__(
-        self,
-        connection: Any,
-        sources: dict[str, str],
-        hosts: dict[str, str | None],
-        findings: Sequence[Finding],
-        settings: InspectionSettings,
-        deep: bool = True,
-    ) -> None:
+    def __init__(self, tables: Tables, settings: InspectionSettings, deep: bool = True) -> None:
         self.deep = deep
-        self.queries = Queries(connection)
-        self.sources = sources
-        self.hosts = hosts
-        self.findings = [finding for finding in findings if is_damage(finding)]
+        self.queries = Queries(tables)
+        self.sources = tables.places
+        self.hosts = tables.hosts
+        self.findings = [finding for finding in tables.findings if is_damage(finding)]
         self.settings = settings
 
     @cached_property
-    def machines(self) -> list[Machine]:
+    def machines(self) -> dict[str, Machine]:
+        """The machine of each archive."""
         found = query_machines(self.queries, self.sources, self.hosts)
-        for machine in found:
-            use = self.node_use.get(machine.archive)
-            if use is not None:
-                machine.cpus = machine.cpus or use.cpus
-                machine.memory_bytes = machine.memory_bytes or use.memory_total_bytes
+        for archive, machine in found.items():
+            use = self.node_use[archive]
+            machine.cpus = machine.cpus or use.cpus
+            machine.memory_bytes = machine.memory_bytes or use.memory_total_bytes
         return found
-
-    def machine(self, archive: str) -> Machine:
-        """The machine of one archive."""
-        return next(machine for machine in self.machines if machine.archive == archive)
 
     @cached_property
     def coverage(self) -> dict[str, Coverage]:
@@ -116,15 +102,11 @@ class Inspection:
         return {archive: found.get(archive, NodeUse()) for archive in self.sources}
 
     @cached_property
-    def _hostnames(self) -> dict[str, str | None]:
-        return {machine.archive: machine.hostname for machine in self.machines}
-
-    @cached_property
     def _jobs(self) -> dict[Key, JobUse]:
         """Every job, without its energy."""
         found = query_jobs(self.queries, self.settings.programs, self.container_names, self.deep)
         for key, job in found.items():
-            job.hostname = self._hostnames.get(key[0])
+            job.hostname = self.machines[key[0]].hostname
         return found
 
     @cached_property
@@ -162,7 +144,7 @@ class Inspection:
         """The containers that pass the filters, most CPU time first."""
         found = []
         for (archive, container_id), (container, _) in self._containers.items():
-            container.hostname = self._hostnames.get(archive)
+            container.hostname = self.machines[archive].hostname
             split = self.splits[archive]
             container.energy = split.energy(split.containers.get(container_id))
             if self.settings.user in (None, container.user):
@@ -176,7 +158,7 @@ class Inspection:
     @cached_property
     def gpus(self) -> list[GpuUse]:
         for gpu in self._bare_gpus:
-            gpu.hostname = self._hostnames.get(gpu.archive or "")
+            gpu.hostname = self.machines[gpu.archive or ""].hostname
             gpu.jobs = [job.job for job in self._jobs.values() if gpu.gpu in job.gpus]
             split = self.splits[gpu.archive or ""]
             gpu.energy = split.energy(split.gpus.get(gpu.gpu), metered_gpu=True)
@@ -223,10 +205,8 @@ class Inspection:
 
     @cached_property
     def job_counts(self) -> dict[str, int]:
-        rows = self.queries.rows(
-            "WITH jobs AS (SELECT DISTINCT archive, boot, pgid, start_ticks FROM job) "
-            "SELECT archive, COUNT(*) AS jobs FROM jobs GROUP BY archive"
-        )
+        jobs = "SELECT DISTINCT archive, boot, pgid, start_ticks FROM job"
+        rows = self.queries.rows(f"SELECT archive, COUNT(*) AS jobs FROM ({jobs}) GROUP BY archive")  # noqa: S608
         return {row["archive"]: row["jobs"] for row in rows}
 
     def machine_advice(self, archive: str) -> Advice:
@@ -235,7 +215,7 @@ class Inspection:
         gpus = [gpu for gpu in self._bare_gpus if gpu.archive == archive]
         own = [each for (owner, _), each in self._containers.items() if owner == archive]
         containers = [container for container, _ in own]
-        about = machine_advice(rules, self.machine(archive), coverage, use, gpus, containers)
+        about = machine_advice(rules, self.machines[archive], coverage, use, gpus, containers)
         verdicts = list(about.verdicts)
         for container, limit_share in sorted(own, key=lambda each: _busiest_first(each[0])):
             if self.settings.user in (None, container.user):
@@ -250,7 +230,7 @@ class Inspection:
 
     def advice(self, archive: str, all_jobs: bool = False) -> list[Advice]:
         """The machine first, then the jobs that pass the filters, or all."""
-        machine, use = self.machine(archive), self.node_use[archive]
+        machine, use = self.machines[archive], self.node_use[archive]
         jobs = []
         for key, job in self._jobs.items():
             # Group 0 stands for many unknown groups beyond a PID namespace, so there is nothing to judge.
@@ -338,7 +318,7 @@ def opened(
             bases = [base for base in BASES if base not in unread]
             # Reading segments finds the damage. Everything needed is read in one go, processes only where they matter.
             tables.require([base for base in bases if deep or not base.startswith("process")], wait)
-        yield Inspection(tables, tables.places, tables.hosts, tables.findings, settings, deep)
+        yield Inspection(tables, settings, deep)
 
 
 def _what(places: Sequence[Path | str]) -> str:

@@ -204,7 +204,7 @@ _GPU_BY_JOB = f"""
 
 def split_energy(
     queries: Queries,
-    machines: list[Machine],
+    machines: dict[str, Machine],
     coverages: dict[str, Coverage],
     uses: dict[str, NodeUse],
     jobs: dict[Key, JobUse],
@@ -215,12 +215,8 @@ def split_energy(
     metered = queries.rows(_TOTALS) if queries.has("energy") else []
     totals = {row["archive"]: row["joules"] for row in metered if row["joules"] is not None}
     splits = {}
-    for machine in machines:
-        name, provider, coverage = (
-            machine.archive,
-            provider_of(machine.cloud_provider),
-            coverages[machine.archive],
-        )
+    for name, machine in machines.items():
+        provider, coverage = provider_of(machine.cloud_provider), coverages[name]
         grams = factor.over(coverage.first, coverage.last)
         if name in totals:
             splits[name] = Split(MEASURED, CPU_SHARE, totals[name], provider.pue, factor, grams)

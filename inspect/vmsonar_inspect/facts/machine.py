@@ -47,13 +47,15 @@ _SUMS = {
 }
 
 
-def query_machines(queries: Queries, sources: dict[str, str], hosts: dict[str, str | None]) -> list[Machine]:
+def query_machines(
+    queries: Queries, sources: dict[str, str], hosts: dict[str, str | None]
+) -> dict[str, Machine]:
     """Every machine of the archives that were given."""
     told = queries.by("archive", "SELECT * FROM latest_sysinfo")
-    return [
-        _machine(archive, source, hosts.get(archive), told.get(archive, {}))
+    return {
+        archive: _machine(archive, source, hosts.get(archive), told.get(archive, {}))
         for archive, source in sources.items()
-    ]
+    }
 
 
 def _machine(archive: str, source: str, host: str | None, told: Record) -> Machine:

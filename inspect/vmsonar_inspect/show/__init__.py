@@ -4,4 +4,4 @@ Comes in: an Inspection. Goes out: text; whatever came from an archive is made h
 advice, facts.
 """
 
-__all__ = ["answers", "columns", "order", "reference", "sparkline"]
+__all__ = ["answers", "columns", "order", "reference"]

@@ -6,10 +6,12 @@ from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import IO, Annotated, Any
 
-import msgspec
-from vmsonar_archive.records.fields import about, fields_of
+from msgspec.structs import asdict
+from vmsonar_archive.records.fields import fields_of
+from vmsonar_archive.records.fields import about
 from vmsonar_archive.system.moments import covered_words, span_words
 
+from vmsonar_inspect.advice.figures import ratio
 from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.events import is_wrong
 from vmsonar_inspect.facts.fields import titled
@@ -39,6 +41,7 @@ from vmsonar_inspect.facts.model import (
     Machine,
     Moment,
     NodeUse,
+    Severity,
     Size,
     Use,
     Verdict,
@@ -146,11 +149,11 @@ def json_rows(
     inspection: Inspection, view: str, zone: tzinfo, sort: str | None, top: int | None
 ) -> tuple[str, list[Any]]:
     """The rows of --json, and the name of their view."""
-    if view == "summary" and len(inspection.sources) == 1:
-        return view, [summary_of(inspection, archive, top) for archive in inspection.sources]
-    if view == "summary":
+    if view != "summary":
+        return view, arranged(rows_of(inspection, view, zone), sort, top)
+    if len(inspection.sources) > 1:
         return "machines", fleet_rows(inspection)[:top]
-    return view, arranged(rows_of(inspection, view, zone), sort, top)
+    return view, [summary_of(inspection, archive, top) for archive in inspection.sources]
 
 
 def csv_rows(inspection: Inspection, view: str, zone: tzinfo, sort: str | None, top: int | None) -> list[Any]:
@@ -163,14 +166,15 @@ def csv_rows(inspection: Inspection, view: str, zone: tzinfo, sort: str | None, 
 
 
 def fleet_rows(inspection: Inspection) -> list[FleetRow]:
-    """Every machine, worst used first."""
-    return worst_used_first([fleet_row(inspection, machine) for machine in inspection.machines])
+    """Every machine, least used first, unknown last."""
+    rows = [_fleet_row(inspection, archive) for archive in inspection.sources]
+    return sorted(rows, key=lambda row: (row.used_share is None, row.used_share or 0.0, row.hostname or ""))
 
 
 def summary_of(inspection: Inspection, archive: str, top: int | None = None) -> Summary:
     """The first screen of one machine as data."""
     return Summary(
-        machine=inspection.machine(archive),
+        machine=inspection.machines[archive],
         coverage=inspection.coverage[archive],
         use=inspection.node_use[archive],
         energy=inspection.splits[archive].whole(),
@@ -183,45 +187,23 @@ def summary_of(inspection: Inspection, archive: str, top: int | None = None) -> 
     )
 
 
-def fleet_row(inspection: Inspection, machine: Machine) -> FleetRow:
+def _fleet_row(inspection: Inspection, archive: str) -> FleetRow:
     """One machine among many; used is the largest share of what it had that was used on average."""
-    use, coverage = inspection.node_use[machine.archive], inspection.coverage[machine.archive]
-    advice = inspection.machine_advice(machine.archive)
-    return FleetRow(
-        hostname=machine.hostname,
-        archive=machine.archive,
-        source=machine.source,
-        instance_type=machine.instance_type,
-        first=coverage.first,
-        last=coverage.last,
-        span_seconds=coverage.span_seconds,
-        coverage=coverage.coverage,
-        cpus=use.cpus or machine.cpus,
-        cores=use.cores,
-        memory_total_bytes=use.memory_total_bytes or machine.memory_bytes,
-        memory_bytes=use.memory_bytes,
-        gpus=machine.gpus,
-        gpu_util=use.gpu_util,
-        used_share=_used_share(use),
-        jobs=inspection.job_counts.get(machine.archive, 0),
-        problems=sum(1 for verdict in advice.verdicts if verdict.severity == "problem"),
-        verdicts=[verdict.rule for verdict in advice.verdicts],
-        size_p95=advice.size_p95,
-    )
-
-
-def _used_share(use: NodeUse) -> float | None:
-    shares = [
-        None if use.cores.mean is None or not use.cpus else use.cores.mean / use.cpus,
-        None if use.gpu_util.mean is None else use.gpu_util.mean / 100,
-    ]
-    known = [share for share in shares if share is not None]
-    return max(known, default=None)
-
-
-def worst_used_first(rows: Sequence[FleetRow]) -> list[FleetRow]:
-    """Least used first, unknown last."""
-    return sorted(rows, key=lambda row: (row.used_share is None, row.used_share or 0.0, row.hostname or ""))
+    machine, use = inspection.machines[archive], inspection.node_use[archive]
+    advice = inspection.machine_advice(archive)
+    shares = (ratio(use.cores.mean, use.cpus), ratio(use.gpu_util.mean, 100))
+    told = asdict(machine) | asdict(inspection.coverage[archive]) | asdict(use)
+    same = {name: told[name] for name in FleetRow.__struct_fields__ if name in told}
+    more = {
+        "cpus": use.cpus or machine.cpus,
+        "memory_total_bytes": use.memory_total_bytes or machine.memory_bytes,
+        "used_share": max((share for share in shares if share is not None), default=None),
+        "jobs": inspection.job_counts.get(archive, 0),
+        "problems": sum(verdict.severity is Severity.PROBLEM for verdict in advice.verdicts),
+        "verdicts": [verdict.rule for verdict in advice.verdicts],
+        "size_p95": advice.size_p95,
+    }
+    return FleetRow(**(same | more))
 
 
 def to_csv(sink: IO[str], rows: Sequence[Any], kind: type) -> None:
@@ -244,12 +226,9 @@ def flat_names(kind: type, prefix: str = "") -> list[str]:
 
 def _flat(row: Any, prefix: str = "") -> dict[str, Any]:
     cells: dict[str, Any] = {}
-    for field in msgspec.structs.fields(row):
-        value = getattr(row, field.name)
-        if isinstance(value, _NESTED):
-            cells.update(_flat(value, f"{prefix}{field.name}_"))
-        else:
-            cells[f"{prefix}{field.name}"] = value
+    for name, value in asdict(row).items():
+        nested = isinstance(value, _NESTED)
+        cells |= _flat(value, f"{prefix}{name}_") if nested else {f"{prefix}{name}": value}
     return cells
 
 
@@ -283,21 +262,17 @@ def why_no_samples(tables: Tables, frame: TimeFrame, paths: Sequence[Path | str]
 def _asked(wish: InspectionSettings) -> str:
     asked = f" of user {wish.user}" if wish.user is not None else ""
     asked += f" whose command matches {wish.command.pattern}" if wish.command is not None else ""
-    return asked + (
-        f" that ran for {units.duration(wish.min_runtime)}" if wish.min_runtime is not None else ""
-    )
+    runtime = units.duration(wish.min_runtime)
+    return asked + (f" that ran for {runtime}" if wish.min_runtime is not None else "")
 
 
 def _there(paths: Sequence[Path | str]) -> str:
     with opened(paths, InspectionSettings(), deep=False, quiet=True) as whole:
-        times: list[tuple[datetime, datetime]] = [
-            (one.first, one.last) for one in whole.coverage.values() if one.first and one.last
-        ]
-        first = min((first for first, _ in times), default=None)
-        last = max((last for _, last in times), default=None)
+        covered = list(whole.coverage.values())
+        first = min((each.first for each in covered if each.first is not None), default=None)
+        last = max((each.last for each in covered if each.last is not None), default=None)
         jobs = Counter(job.user or "unknown" for job in whole.jobs)
+    if not jobs:
+        return covered_words(first, last)
     names = ", ".join(user for user, _ in jobs.most_common(_NAMED)) + (", …" if len(jobs) > _NAMED else "")
-    count = sum(jobs.values())
-    return covered_words(first, last) + (
-        f" with {count} job{'' if count == 1 else 's'} of {names}" if jobs else ""
-    )
+    return f"{covered_words(first, last)} with {units.plural(jobs.total(), 'job')} of {names}"

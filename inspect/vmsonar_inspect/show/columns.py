@@ -22,7 +22,6 @@ from vmsonar_inspect.facts.model import (
     Size,
 )
 from vmsonar_inspect.show.answers import FleetRow
-from vmsonar_inspect.show.sparkline import sparkline
 
 Write = Callable[[Any], str]
 
@@ -137,8 +136,8 @@ _GROUPS = (
 )
 
 _WHEN = (
-    Shown("cpu_seconds_by_hour", 13, write=lambda group: sparkline(group.cpu_seconds_by_hour)),
-    Shown("cpu_seconds_by_weekday", 14, write=lambda group: sparkline(group.cpu_seconds_by_weekday)),
+    Shown("cpu_seconds_by_hour", 13, write=lambda group: units.sparkline(group.cpu_seconds_by_hour)),
+    Shown("cpu_seconds_by_weekday", 14, write=lambda group: units.sparkline(group.cpu_seconds_by_weekday)),
 )
 
 _TIMELINE = (

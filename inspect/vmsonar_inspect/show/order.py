@@ -1,5 +1,6 @@
 """The names of the views, and the orders in which their rows can be listed."""
 
+from collections.abc import Callable
 from typing import Any
 
 from vmsonar_inspect.facts.model import Use
@@ -7,9 +8,13 @@ from vmsonar_inspect.facts.model import Use
 VIEWS = ("summary", "jobs", "containers", "gpus", "users", "programs", "timeline", "advice", "gaps")
 
 
-def _peak_memory(row: Any) -> float | None:
+def _most(field: str) -> Callable[[Any], float]:
+    return lambda row: -(getattr(row, field, None) or 0.0)
+
+
+def _peak_memory(row: Any) -> float:
     use = getattr(row, "memory_bytes", None)
-    return use.peak if isinstance(use, Use) else getattr(row, "memory_peak_bytes", None)
+    return -((use.peak if isinstance(use, Use) else getattr(row, "memory_peak_bytes", None)) or 0.0)
 
 
 def _start(row: Any) -> float:
@@ -17,21 +22,19 @@ def _start(row: Any) -> float:
     return first.timestamp() if first is not None else 0.0
 
 
-_KEYS: dict[str, Any] = {
-    "cpu": lambda row: -(getattr(row, "cpu_seconds", None) or 0.0),
-    "memory": lambda row: -(_peak_memory(row) or 0.0),
-    "gpu": lambda row: -(getattr(row, "gpu_seconds", None) or 0.0),
-    "runtime": lambda row: -(getattr(row, "runtime_seconds", None) or 0.0),
+_KEYS: dict[str, Callable[[Any], Any]] = {
+    "cpu": _most("cpu_seconds"),
+    "memory": _peak_memory,
+    "gpu": _most("gpu_seconds"),
+    "runtime": _most("runtime_seconds"),
     "start": _start,
-    "read": lambda row: -(getattr(row, "read_bytes", None) or 0.0),
-    "write": lambda row: -(getattr(row, "write_bytes", None) or 0.0),
+    "read": _most("read_bytes"),
+    "write": _most("write_bytes"),
     "energy": lambda row: -(row.energy.joules or 0.0) if hasattr(row, "energy") else 0.0,
     "name": lambda row: str(
         getattr(row, "name", None) or getattr(row, "job", None) or getattr(row, "gpu", "")
     ),
 }
-
-
 SORTS = tuple(_KEYS)
 
 

@@ -92,7 +92,7 @@ def idle_node(second: int) -> NodeRow:
 def energy_of(tmp_path: Path, history: dict[int, list[Row]]) -> EnergyUse:
     root = record(tmp_path / "archive", history, KINDS)
     with opened([root], InspectionSettings()) as inspection:
-        (machine,) = inspection.machines
+        (machine,) = inspection.machines.values()
         return inspection.splits[machine.archive].whole()
 
 
@@ -137,7 +137,7 @@ def test_a_hole_is_not_filled_with_one_reading(tmp_path: Path) -> None:
     root = record(tmp_path / "archive", history, KINDS)
     with opened([root], InspectionSettings()) as inspection:
         (gpu,), (job,) = inspection.gpus, inspection.jobs
-        (machine,) = inspection.machines
+        (machine,) = inspection.machines.values()
         joules = inspection.splits[machine.archive].whole().joules
         use = inspection.node_use[machine.archive]
     assert joules == pytest.approx(200 * 500)
@@ -167,7 +167,7 @@ def test_a_divided_card_is_one_card(tmp_path: Path) -> None:
     }
     root = record(tmp_path / "archive", history, KINDS)
     with opened([root], InspectionSettings()) as inspection:
-        (machine,) = inspection.machines
+        (machine,) = inspection.machines.values()
         advice = inspection.machine_advice(machine.archive)
         parents = [gpu.parent for gpu in inspection.gpus]
     assert advice.gpus == 1
@@ -210,7 +210,7 @@ def test_a_clock_that_was_set_does_not_make_a_timeline_without_end(tmp_path: Pat
     history: dict[int, list[Row]] = {second: [] for second in range(0, 101, 10)}
     root = record(tmp_path / "archive", history, KINDS, stepped=datetime(2026, 11, 1, tzinfo=UTC))
     with opened([root], InspectionSettings()) as inspection:
-        (machine,) = inspection.machines
+        (machine,) = inspection.machines.values()
         moments = inspection.timeline(machine.archive, 60)
     assert len(moments) <= 61
     assert sum(moment.cores is not None for moment in moments) == 2
@@ -222,7 +222,7 @@ def test_a_longer_interval_is_no_gap(tmp_path: Path) -> None:
     history: dict[int, list[Row]] = {second: [] for second in times}
     root = record(tmp_path / "archive", history, KINDS, intervals={0: 10, 2060: 60})
     with opened([root], InspectionSettings()) as inspection:
-        (machine,) = inspection.machines
+        (machine,) = inspection.machines.values()
         coverage = inspection.coverage[machine.archive]
         gaps = [gap.seconds for _, gap in inspection.gaps]
     lost = 5600 - max(second for second in times if second < 5600)

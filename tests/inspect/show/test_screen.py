@@ -39,7 +39,7 @@ def eventful() -> Machine:
 def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inspection]:
     root = eventful().record(tmp_path_factory.mktemp("eventful") / "archive", 1800)
     with opened([root], InspectionSettings(), deep=False) as inspection:
-        for machine in inspection.machines:
+        for machine in inspection.machines.values():
             machine.source = "vm.tar"
         yield inspection
 

@@ -1,22 +1,90 @@
-"""Every list view as a table, with verdicts and sizes in words."""
+"""Tables that fit the width, every list view as one, and verdicts and sizes in words."""
 
 from collections.abc import Sequence
 from datetime import tzinfo
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from rich.cells import cell_len, set_cell_size
 from rich.console import Group
 from rich.text import Text
+from vmsonar_archive.system.text import printable
 
 from vmsonar_inspect.advice.figures import written
 from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.fields import shown_field
 from vmsonar_inspect.facts.model import Advice, Severity, Verdict
+from vmsonar_inspect.facts.units import UNKNOWN
 from vmsonar_inspect.show.columns import Column, columns_of, size_words
-from vmsonar_inspect.show.terminal.grid import Grid
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+
+
+_GAP = 2
+#: What the marks in cells mean.
+_LEGEND = {"≥": "≥ at least", "~": "~ estimated", "no group": "no group: of groups beyond this PID namespace"}
+
+
+class Grid:
+    """Rows under their titles; what does not fit is left out by rank."""
+
+    def __init__(self, columns: Sequence[Column], rows: Sequence[Any], legend: bool = False) -> None:
+        self.columns = list(columns)
+        self.cells = [[printable(column.write(row)) for column in columns] for row in rows]
+        self.legend = legend
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        places = self._fitting(options.max_width)
+        yield self._line([self.columns[place].title for place, _ in places], places, "bold")
+        for cells in self.cells:
+            yield self._line([cells[place] for place, _ in places], places, "")
+        if words := self._marks([place for place, _ in places]):
+            yield Text(f"\n{words}", style="dim")
+
+    def _marks(self, places: list[int]) -> str:
+        """Explains the marks that occur in the cells."""
+        shown = [cells[place] for cells in self.cells for place in places] if self.legend else []
+        words = [words for mark, words in _LEGEND.items() if any(cell.startswith(mark) for cell in shown)]
+        if UNKNOWN in shown:
+            words.append(f"{UNKNOWN} unknown")
+        return "; ".join(words)
+
+    def _fitting(self, width: int) -> list[tuple[int, int]]:
+        """The columns that fit, each with its width."""
+        chosen: dict[int, int] = {}
+        left = width + _GAP
+        for place in sorted(range(len(self.columns)), key=lambda number: self.columns[number].rank):
+            wanted, column = self._width(place), self.columns[place]
+            space = min(wanted, left - _GAP)
+            if wanted and space >= (wanted if column.right else min(wanted, column.least)):
+                chosen[place] = space
+                left -= space + _GAP
+        return sorted(chosen.items())
+
+    def _width(self, place: int) -> int:
+        """The width a column wants; 0 when it is empty."""
+        column = self.columns[place]
+        nothing = {"", UNKNOWN} if column.optional else {""}
+        if self.cells and all(row[place] in nothing for row in self.cells):
+            return 0
+        title, widest = cell_len(column.title), max((cell_len(row[place]) for row in self.cells), default=0)
+        return min(widest, column.widest) if widest > title else title
+
+    def _line(self, cells: list[str], places: list[tuple[int, int]], style: str) -> Text:
+        parts = [
+            _fit(cell, width, self.columns[place].right)
+            for cell, (place, width) in zip(cells, places, strict=True)
+        ]
+        return Text((" " * _GAP).join(parts).rstrip(), style=style, no_wrap=True)
+
+
+def _fit(cell: str, width: int, right: bool) -> str:
+    length = cell_len(cell)
+    if length > width:
+        return set_cell_size(cell, max(0, width - 1)) + "…"
+    return " " * (width - length) + cell if right else cell + " " * (width - length)
 
 
 _MARKS = {Severity.PROBLEM: ("! ", "bold red"), Severity.ADVICE: ("• ", "yellow")}
@@ -80,45 +148,32 @@ def list_view(view: str, rows: Sequence[Any], zone: tzinfo, many: bool) -> "Rend
     if not rows:
         return Text(_NOTHING[view])
     if view == "advice":
-        return advice_view(rows)
+        return _advice_view(rows)
     columns = columns_of(view, zone, many) + (columns_of("hours", zone) if view == "programs" else [])
     return Grid(columns, rows, legend=True)
 
 
-def advice_view(advices: Sequence[Advice]) -> "RenderableType":
+def _advice_view(advices: Sequence[Advice]) -> "RenderableType":
     """The machine, then each job with a verdict, with all figures."""
     parts: list[RenderableType] = []
-    quiet = thin = 0
+    quiet = [advice for advice in advices if advice.about == "job" and not advice.verdicts]
     for advice in advices:
-        if advice.about == "job" and not advice.verdicts:
-            quiet, thin = quiet + advice.enough_data, thin + (not advice.enough_data)
-            continue
-        parts += [*_advice(advice), Text()]
-    if quiet:
-        parts.append(Text(f"Nothing to say against {units.plural(quiet, 'job')}.", style="dim"))
-    if thin:
+        if advice.about != "job" or advice.verdicts:
+            parts += [Text(advice.name, style="bold underline"), used(advice)]
+            parts += [verdict_lines(verdict, long=True) for verdict in advice.verdicts]
+            parts += [size_sentence(advice), Text()]
+    if fine := sum(advice.enough_data for advice in quiet):
+        parts.append(Text(f"Nothing to say against {units.plural(fine, 'job')}.", style="dim"))
+    if thin := sum(not advice.enough_data for advice in quiet):
         parts.append(Text(f"Too little was recorded of {units.plural(thin, 'job')} to judge.", style="dim"))
     return Group(*parts)
 
 
-def _advice(advice: Advice) -> "list[RenderableType]":
-    return [
-        Text(advice.name, style="bold underline"),
-        Grid(USED, used(advice)),
-        *(verdict_lines(verdict, long=True) for verdict in advice.verdicts),
-        size_sentence(advice),
-    ]
-
-
-USED = [
-    Column("", lambda row: row[0], 0, right=False),
-    Column("median", lambda row: row[1], 1),
-    Column("95 %", lambda row: row[2], 2),
-    Column("peak", lambda row: row[3], 3),
-    Column("of", lambda row: row[4], 4, right=False),
+USE_TITLES = ("", "median", "95 %", "peak", "of")
+_USED = [
+    Column(title, itemgetter(place), place, right=title not in ("", "of"))
+    for place, title in enumerate(USE_TITLES)
 ]
-
-
 #: What each use of an advice is compared with.
 _OF = {
     "cores": "cpus",
@@ -132,21 +187,20 @@ _OF = {
 }
 
 
-def used(advice: Advice) -> list[tuple[str, str, str, str, str]]:
-    """The rows of USED: each resource with its use and what there was of it."""
-    return [
+def used(advice: Advice) -> Grid:
+    """Each resource with its use and what there was of it."""
+    rows = [
         use_row(advice, name, _whole(advice, of))
         for name, of in _OF.items()
         if getattr(advice, name).peak is not None
     ]
+    return Grid(_USED, rows)
 
 
 def _whole(advice: Advice, of: str | None) -> str:
-    if of is None:
-        return ""
     if of == "gpus":
         return units.plural(advice.gpus, "GPU") if advice.gpus else ""
-    return shown_field(Advice, of).write(getattr(advice, of))
+    return "" if of is None else shown_field(Advice, of).write(getattr(advice, of))
 
 
 def use_row(of: msgspec.Struct, name: str, whole: str) -> tuple[str, str, str, str, str]:

@@ -16,9 +16,7 @@ from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.model import Coverage, EnergyUse, Machine, Moment, Severity, Verdict
 from vmsonar_inspect.show.answers import Summary
 from vmsonar_inspect.show.columns import columns_of
-from vmsonar_inspect.show.sparkline import sparkline
-from vmsonar_inspect.show.terminal.grid import Grid
-from vmsonar_inspect.show.terminal.lists import size_sentence, use_row, verdict_lines
+from vmsonar_inspect.show.terminal.lists import USE_TITLES, Grid, size_sentence, use_row, verdict_lines
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -82,7 +80,7 @@ class Busy:
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         resources = self._resources()
         use = self.summary.use
-        rows = [("", "median", "95 %", "peak", "of"), *(use_row(use, name, of) for name, of, _ in resources)]
+        rows = [USE_TITLES, *(use_row(use, name, of) for name, of, _ in resources)]
         widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
         left = max(8, options.max_width - sum(widths) - 2 * len(widths))
         courses = ["over time", *(self._course(name, top, left) for name, _, top in resources)]
@@ -109,7 +107,7 @@ class Busy:
         ]
 
     def _course(self, name: str, top: float | None, width: int) -> str:
-        return sparkline([getattr(moment, name) for moment in self.timeline], top, width)
+        return units.sparkline([getattr(moment, name) for moment in self.timeline], top, width)
 
 
 def energy_sentence(energy: EnergyUse) -> Text:
@@ -140,6 +138,10 @@ class ScreenPlan:
     airy: bool = True
     costs: bool = True
 
+    @property
+    def air(self) -> list[Text]:
+        return [Text()] if self.airy else []
+
 
 #: From the fullest screen down to what a small terminal can hold.
 PLANS = (
@@ -168,35 +170,33 @@ class Screen:
         self.top = top
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
-        yield self._fitting(console, options)
-
-    def _fitting(self, console: "Console", options: "ConsoleOptions") -> "RenderableType":
         """The richest plan that fits, or as many rows as `--top` asks for."""
         if self.top is not None:
-            return self.planned(ScreenPlan(self.top, self.top, self.top, self.top, self.top))
+            yield self._planned(ScreenPlan(self.top, self.top, self.top, self.top, self.top))
+            return
         # Leave the last line to the prompt.
         room = console.size.height - 1 if console.is_terminal else _LINES
         free = options.update(height=None)
 
         def fits(plan: ScreenPlan) -> bool:
-            return len(console.render_lines(self.planned(plan), free, pad=False)) <= room
+            return len(console.render_lines(self._planned(plan), free, pad=False)) <= room
 
         # Each plan is shorter than the one before: bisection tries only a few.
         place = bisect_left(PLANS, True, hi=len(PLANS) - 1, key=fits)
-        return self.planned(PLANS[place])
+        yield self._planned(PLANS[place])
 
-    def planned(self, plan: ScreenPlan) -> "RenderableType":
+    def _planned(self, plan: ScreenPlan) -> "RenderableType":
         """The screen by one plan."""
         summary = self.summary
         parts: list[RenderableType] = [header(summary.machine, summary.coverage, self.zone)]
         if not summary.coverage.samples:
             return Group(*parts)
-        parts += [*_air(plan), Busy(summary, self.timeline)]
+        parts += [*plan.air, Busy(summary, self.timeline)]
         hidden: list[str] = []
         for title, columns, view, rows, most in self._lists(plan):
             if rows and most:
                 table = Grid(columns_of(columns, self.zone), rows[:most])
-                parts += [*_air(plan), self._title(title, len(rows), most, view), table]
+                parts += [*plan.air, self._title(title, len(rows), most, view), table]
             elif rows:
                 hidden.append(view)
         parts += self._advice(plan)
@@ -221,7 +221,10 @@ class Screen:
         if not summary.advice:
             return []
         verdicts = varied([verdict for advice in summary.advice for verdict in advice.verdicts])
-        parts = [*_air(plan), self._title("Advice", len(verdicts), plan.verdicts, "advice")]
+        parts: list[RenderableType] = [
+            *plan.air,
+            self._title("Advice", len(verdicts), plan.verdicts, "advice"),
+        ]
         parts += [verdict_lines(verdict, brief=True) for verdict in verdicts[: plan.verdicts]]
         parts.append(size_sentence(summary.advice[0]))
         return [*parts, energy_sentence(summary.energy)] if plan.costs else parts
@@ -233,10 +236,6 @@ class Screen:
     def _command(self, view: str) -> str:
         path = shlex.quote(self.summary.machine.source)
         return f"vmsonar inspect {path if len(path) <= _LONGEST_PATH else 'PATH'} {view}"
-
-
-def _air(plan: ScreenPlan) -> "list[RenderableType]":
-    return [Text()] if plan.airy else []
 
 
 def varied(verdicts: Sequence[Verdict]) -> list[Verdict]:

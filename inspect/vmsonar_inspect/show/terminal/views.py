@@ -1,5 +1,6 @@
 """Renders each view, and the story of one job."""
 
+from collections.abc import Sequence
 from datetime import tzinfo
 from typing import TYPE_CHECKING
 
@@ -15,15 +16,7 @@ from vmsonar_inspect.inspection import Inspection
 from vmsonar_inspect.show.answers import fleet_rows, rows_of, summary_of
 from vmsonar_inspect.show.columns import columns_of
 from vmsonar_inspect.show.order import arranged
-from vmsonar_inspect.show.sparkline import sparkline
-from vmsonar_inspect.show.terminal.grid import Grid
-from vmsonar_inspect.show.terminal.lists import (
-    USED,
-    list_view,
-    size_sentence,
-    used,
-    verdict_lines,
-)
+from vmsonar_inspect.show.terminal.lists import Grid, list_view, size_sentence, used, verdict_lines
 from vmsonar_inspect.show.terminal.screen import Screen, header
 
 if TYPE_CHECKING:
@@ -32,19 +25,17 @@ if TYPE_CHECKING:
 
 def story_view(story: Story, zone: tzinfo) -> "RenderableType":
     """One job from beginning to end."""
-    parts: list[RenderableType] = [*_head(story, zone), Text(), Grid(USED, used(story.advice)), Text()]
-    parts.append(Course(story))
-    if story.processes:
-        parts += [
-            _title(f"Processes ({len(story.processes)})"),
-            Grid(columns_of("processes", zone), story.processes),
-        ]
-    if story.container is not None:
-        parts += [_title("Container"), Grid(columns_of("containers", zone), [story.container])]
-    if story.gpus:
-        parts += [_title("GPUs"), Grid(columns_of("gpus", zone), story.gpus)]
-    if story.events:
-        parts += [_title("What happened"), Grid(columns_of("events", zone), story.events)]
+    parts: list[RenderableType] = [*_head(story, zone), Text(), used(story.advice), Text(), Course(story)]
+    container = [story.container] if story.container is not None else []
+    tables: list[tuple[str, str, Sequence[object]]] = [
+        (f"Processes ({len(story.processes)})", "processes", story.processes),
+        ("Container", "containers", container),
+        ("GPUs", "gpus", story.gpus),
+        ("What happened", "events", story.events),
+    ]
+    for title, view, rows in tables:
+        if rows:
+            parts += [_title(title), Grid(columns_of(view, zone), rows)]
     parts.append(_title("Advice"))
     parts += [verdict_lines(verdict) for verdict in story.advice.verdicts]
     parts.append(size_sentence(story.advice))
@@ -99,7 +90,7 @@ class Course:
             if known:
                 field = shown_field(StoryMoment, name)
                 line = Text(f"{field.title:<16}{field.write(max(known)):>12}  ", no_wrap=True)
-                yield line.append(sparkline(values, top, max(8, options.max_width - 30)), style="cyan")
+                yield line.append(units.sparkline(values, top, max(8, options.max_width - 30)), style="cyan")
 
 
 _SPARKS = 160
@@ -109,14 +100,16 @@ def render_view(
     inspection: Inspection, view: str, zone: tzinfo, sort: str | None = None, top: int | None = None
 ) -> "RenderableType":
     """A view for the terminal."""
-    if view == "summary":
-        return (
-            _summary(inspection, zone, top) if len(inspection.sources) == 1 else _fleet(inspection, zone, top)
-        )
     many = len(inspection.sources) > 1
-    rows = arranged(rows_of(inspection, view, zone), sort, top)
-    head = [] if many else [_header(inspection, zone), Text()]
-    return Group(*head, list_view(view, rows, zone, many))
+    if view == "summary" and many:
+        return _fleet(inspection, zone, top)
+    archive = next(iter(inspection.sources))
+    if view == "summary":
+        return Screen(summary_of(inspection, archive), inspection.timeline(archive, _SPARKS), zone, top)
+    shown = list_view(view, arranged(rows_of(inspection, view, zone), sort, top), zone, many)
+    if many:
+        return shown
+    return Group(header(inspection.machines[archive], inspection.coverage[archive], zone), Text(), shown)
 
 
 def render_job(inspection: Inspection, wanted: str, zone: tzinfo) -> "RenderableType":
@@ -128,16 +121,6 @@ def render_job(inspection: Inspection, wanted: str, zone: tzinfo) -> "Renderable
     return Group(*parts)
 
 
-def _header(inspection: Inspection, zone: tzinfo) -> "RenderableType":
-    (machine,) = inspection.machines
-    return header(machine, inspection.coverage[machine.archive], zone)
-
-
-def _summary(inspection: Inspection, zone: tzinfo, top: int | None) -> "RenderableType":
-    (archive,) = inspection.sources
-    return Screen(summary_of(inspection, archive), inspection.timeline(archive, _SPARKS), zone, top)
-
-
 def _fleet(inspection: Inspection, zone: tzinfo, top: int | None) -> "RenderableType":
     rows = fleet_rows(inspection)
     parts: list[RenderableType] = [Grid(columns_of("machines", zone), rows[:top])]
@@ -145,9 +128,5 @@ def _fleet(inspection: Inspection, zone: tzinfo, top: int | None) -> "Renderable
         parts.append(Text(f"and {hidden} more", style="dim"))
     damaged = [gap for _, gap in inspection.gaps if gap.kind == "damage"]
     if damaged:
-        parts += [
-            Text(),
-            Text("What could not be read", style="bold underline"),
-            Grid(columns_of("gaps", zone), damaged),
-        ]
+        parts += [_title("What could not be read"), Grid(columns_of("gaps", zone), damaged)]
     return Group(*parts)
