@@ -14,6 +14,7 @@ from vmsonar_archive.system.text import plain
 from vmsonar_inspect.advice.figures import container_figures, gpu_figures, job_figures
 from vmsonar_inspect.advice.rules import RuleBook, load_rules
 from vmsonar_inspect.advice.verdicts import job_advice, judge, machine_advice, problems_first
+from vmsonar_inspect.facts import model
 from vmsonar_inspect.facts.energy import Factor, Split, load_factor, split_energy
 from vmsonar_inspect.facts.events import damage, is_damage, query_events, query_gaps
 from vmsonar_inspect.facts.jobs import JobContext, group_jobs, query_contexts, query_jobs
@@ -23,20 +24,6 @@ from vmsonar_inspect.facts.machine import (
     query_gpus,
     query_machines,
     query_node_use,
-)
-from vmsonar_inspect.facts.model import (
-    Advice,
-    ContainerUse,
-    Coverage,
-    Gap,
-    GpuUse,
-    GroupUse,
-    Happening,
-    JobUse,
-    Machine,
-    Moment,
-    NodeUse,
-    Story,
 )
 from vmsonar_inspect.facts.programs import Pattern, ProgramMap, load_programs
 from vmsonar_inspect.facts.queries import Key, Queries
@@ -75,7 +62,7 @@ class Inspection:
         self.settings = settings
 
     @cached_property
-    def machines(self) -> dict[str, Machine]:
+    def machines(self) -> dict[str, model.Machine]:
         """The machine of each archive."""
         found = query_machines(self.queries, self.sources, self.hosts)
         for archive, machine in found.items():
@@ -85,9 +72,9 @@ class Inspection:
         return found
 
     @cached_property
-    def coverage(self) -> dict[str, Coverage]:
+    def coverage(self) -> dict[str, model.Coverage]:
         found = query_coverage(self.queries)
-        coverage = {archive: found.get(archive, Coverage()) for archive in self.sources}
+        coverage = {archive: found.get(archive, model.Coverage()) for archive in self.sources}
         for archive, place in self.sources.items():
             coverage[archive].damaged = any(
                 len(self.sources) == 1 or finding.path.startswith(place)
@@ -97,12 +84,12 @@ class Inspection:
         return coverage
 
     @cached_property
-    def node_use(self) -> dict[str, NodeUse]:
+    def node_use(self) -> dict[str, model.NodeUse]:
         found = query_node_use(self.queries)
-        return {archive: found.get(archive, NodeUse()) for archive in self.sources}
+        return {archive: found.get(archive, model.NodeUse()) for archive in self.sources}
 
     @cached_property
-    def _jobs(self) -> dict[Key, JobUse]:
+    def _jobs(self) -> dict[Key, model.JobUse]:
         """Every job, without its energy."""
         found = query_jobs(self.queries, self.settings.programs, self.container_names, self.deep)
         for key, job in found.items():
@@ -110,7 +97,7 @@ class Inspection:
         return found
 
     @cached_property
-    def keyed_jobs(self) -> dict[Key, JobUse]:
+    def keyed_jobs(self) -> dict[Key, model.JobUse]:
         """Every job, whatever the filters, by its key in the tables."""
         for key, job in self._jobs.items():
             split = self.splits[key[0]]
@@ -118,12 +105,16 @@ class Inspection:
         return self._jobs
 
     @cached_property
-    def jobs(self) -> list[JobUse]:
+    def jobs(self) -> list[model.JobUse]:
         """The jobs that pass the filters, most CPU time first."""
-        chosen = [job for job in self.keyed_jobs.values() if self._is_wanted(job)]
+        chosen = self._chosen.values()
         return sorted(chosen, key=lambda job: (-(job.cpu_seconds or 0.0), job.first or 0, job.job))
 
-    def _is_wanted(self, job: JobUse) -> bool:
+    @cached_property
+    def _chosen(self) -> dict[Key, model.JobUse]:
+        return {key: job for key, job in self.keyed_jobs.items() if self._is_wanted(job)}
+
+    def _is_wanted(self, job: model.JobUse) -> bool:
         wish = self.settings
         if wish.user is not None and job.user != wish.user:
             return False
@@ -132,7 +123,7 @@ class Inspection:
         return wish.min_runtime is None or (job.runtime_seconds or 0.0) >= wish.min_runtime
 
     @cached_property
-    def _containers(self) -> dict[tuple[str, str], tuple[ContainerUse, float | None]]:
+    def _containers(self) -> dict[tuple[str, str], tuple[model.ContainerUse, float | None]]:
         return query_containers(self.queries) if self.queries.has("container") else {}
 
     @cached_property
@@ -140,7 +131,7 @@ class Inspection:
         return {key[1]: container.name for key, (container, _) in self._containers.items()}
 
     @cached_property
-    def containers(self) -> list[ContainerUse]:
+    def containers(self) -> list[model.ContainerUse]:
         """The containers that pass the filters, most CPU time first."""
         found = []
         for (archive, container_id), (container, _) in self._containers.items():
@@ -152,11 +143,11 @@ class Inspection:
         return sorted(found, key=_busiest_first)
 
     @cached_property
-    def _bare_gpus(self) -> list[GpuUse]:
+    def _bare_gpus(self) -> list[model.GpuUse]:
         return query_gpus(self.queries) if self.queries.has("gpu") else []
 
     @cached_property
-    def gpus(self) -> list[GpuUse]:
+    def gpus(self) -> list[model.GpuUse]:
         for gpu in self._bare_gpus:
             gpu.hostname = self.machines[gpu.archive or ""].hostname
             gpu.jobs = [job.job for job in self._jobs.values() if gpu.gpu in job.gpus]
@@ -164,16 +155,11 @@ class Inspection:
             gpu.energy = split.energy(split.gpus.get(gpu.gpu), metered_gpu=True)
         return self._bare_gpus
 
-    def users(self, zone: tzinfo) -> list[GroupUse]:
+    def users(self, zone: tzinfo) -> list[model.GroupUse]:
         return group_jobs(self.queries, self._chosen, lambda job: job.user, zone)
 
-    def programs(self, zone: tzinfo) -> list[GroupUse]:
+    def programs(self, zone: tzinfo) -> list[model.GroupUse]:
         return group_jobs(self.queries, self._chosen, lambda job: job.program, zone)
-
-    @cached_property
-    def _chosen(self) -> dict[Key, JobUse]:
-        wanted = {job.series_id for job in self.jobs}
-        return {key: job for key, job in self.keyed_jobs.items() if job.series_id in wanted}
 
     @cached_property
     def contexts(self) -> dict[Key, JobContext]:
@@ -186,15 +172,15 @@ class Inspection:
         return query_contexts(self.queries, judged, self.deep)
 
     @cached_property
-    def events(self) -> list[tuple[str, Happening]]:
+    def events(self) -> list[tuple[str, model.Happening]]:
         return query_events(self.queries, self.container_names)
 
     @cached_property
-    def gaps(self) -> list[tuple[str, Gap]]:
+    def gaps(self) -> list[tuple[str, model.Gap]]:
         damaged = [("", damage(finding)) for finding in self.findings]
         return damaged + query_gaps(self.queries)
 
-    def timeline(self, archive: str, steps: int) -> list[Moment]:
+    def timeline(self, archive: str, steps: int) -> list[model.Moment]:
         return query_timeline(self.queries, archive, self.coverage[archive], steps)
 
     @cached_property
@@ -209,7 +195,7 @@ class Inspection:
         rows = self.queries.rows(f"SELECT archive, COUNT(*) AS jobs FROM ({jobs}) GROUP BY archive")  # noqa: S608
         return {row["archive"]: row["jobs"] for row in rows}
 
-    def machine_advice(self, archive: str) -> Advice:
+    def machine_advice(self, archive: str) -> model.Advice:
         """The machine, with its containers and GPUs."""
         rules, coverage, use = self.settings.rules, self.coverage[archive], self.node_use[archive]
         gpus = [gpu for gpu in self._bare_gpus if gpu.archive == archive]
@@ -228,36 +214,40 @@ class Inspection:
         about.verdicts = problems_first(verdicts)
         return about
 
-    def advice(self, archive: str, all_jobs: bool = False) -> list[Advice]:
-        """The machine first, then the jobs that pass the filters, or all."""
-        machine, use = self.machines[archive], self.node_use[archive]
-        jobs = []
-        for key, job in self._jobs.items():
-            # Group 0 stands for many unknown groups beyond a PID namespace, so there is nothing to judge.
-            if key[0] == archive and (all_jobs or (job.is_one_job and self._is_wanted(job))):
-                context = self.contexts.get(key, JobContext())
-                figures = job_figures(job, context, machine, use, self._oom_kills(job))
-                jobs.append((job, job_advice(self.settings.rules, job, figures, use)))
-        jobs.sort(key=lambda each: (-(each[0].cpu_seconds or 0.0), each[0].series_id))
-        return [self.machine_advice(archive), *(advice for _, advice in jobs)]
+    def advice(self, archive: str) -> list[model.Advice]:
+        """The machine first, then the jobs that pass the filters, most CPU time first."""
+        # Group 0 stands for many unknown groups beyond a PID namespace, so there is nothing to judge.
+        jobs = {
+            key: job
+            for key, job in self._jobs.items()
+            if key[0] == archive and job.is_one_job and self._is_wanted(job)
+        }
+        ordered = sorted(jobs, key=lambda key: (-(jobs[key].cpu_seconds or 0.0), jobs[key].series_id))
+        return [self.machine_advice(archive), *map(self._job_advice, ordered)]
+
+    def _job_advice(self, key: Key) -> model.Advice:
+        job, machine, use = self._jobs[key], self.machines[key[0]], self.node_use[key[0]]
+        context = self.contexts.get(key, JobContext())
+        figures = job_figures(job, context, machine, use, self._oom_kills(job))
+        return job_advice(self.settings.rules, job, figures, use)
 
     def find_jobs(self, wanted: str) -> list[Key]:
         """The jobs of that id, process group or series, the latest first."""
-        found = [
-            (key, job) for key, job in self._jobs.items() if wanted in (job.job, str(job.pgid), job.series_id)
-        ]
+        found = {
+            key: job.first.timestamp() if job.first else 0
+            for key, job in self._jobs.items()
+            if wanted in (job.job, str(job.pgid), job.series_id)
+        }
         if not found:
             raise AnswerIsNo(f"no job {wanted!r} was recorded: see the view jobs for those that were")
-        found.sort(key=lambda pair: pair[1].first.timestamp() if pair[1].first else 0, reverse=True)
-        return [key for key, _ in found[:_MOST_STORIES]]
+        return sorted(found, key=found.__getitem__, reverse=True)[:_MOST_STORIES]
 
-    def story(self, key: Key, steps: int) -> Story:
+    def story(self, key: Key, steps: int) -> model.Story:
         """One job from beginning to end."""
-        archive, job = key[0], self.keyed_jobs[key]
-        advice = next(each for each in self.advice(archive, all_jobs=True) if each.subject == job.series_id)
+        archive, job, advice = key[0], self.keyed_jobs[key], self._job_advice(key)
         events = [event for owner, event in self.events if owner == archive and concerns(event, job)]
         containers = (each for each in self.containers if each.container_id == job.container_id)
-        return Story(
+        return model.Story(
             job=job,
             ended_by=end_of(job, advice, events),
             advice=advice,
@@ -268,7 +258,7 @@ class Inspection:
             events=events,
         )
 
-    def _oom_kills(self, job: JobUse) -> int:
+    def _oom_kills(self, job: model.JobUse) -> int:
         """Out-of-memory kills that ended this job."""
         if not job.ended or job.last is None or job.first is None:
             return 0
@@ -283,7 +273,7 @@ class Inspection:
         )
 
 
-def _busiest_first(container: ContainerUse) -> tuple[float, str]:
+def _busiest_first(container: model.ContainerUse) -> tuple[float, str]:
     return -(container.cpu_seconds or 0.0), container.container_id
 
 

@@ -2,28 +2,15 @@
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from vmsonar_archive.system.text import plain
 
 from vmsonar_inspect.advice.figures import Figures, filled_in, machine_figures, places, ratio
 from vmsonar_inspect.advice.rules import Enough, Rule, RuleBook, Sizes, parse_condition
-from vmsonar_inspect.facts.model import (
-    Advice,
-    ContainerUse,
-    Coverage,
-    GpuUse,
-    JobUse,
-    Machine,
-    NodeUse,
-    Severity,
-    Size,
-    Use,
-    Verdict,
-)
+from vmsonar_inspect.facts import model
 
 
-def judge(book: RuleBook, about: str, subject: str, name: str, figures: Figures) -> list[Verdict]:
+def judge(book: RuleBook, about: str, subject: str, name: str, figures: Figures) -> list[model.Verdict]:
     """Every verdict on one subject, problems first."""
     known = enough(book.thin, figures)
     return problems_first(
@@ -33,8 +20,8 @@ def judge(book: RuleBook, about: str, subject: str, name: str, figures: Figures)
     )
 
 
-def problems_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    return sorted(verdicts, key=lambda verdict: verdict.severity is not Severity.PROBLEM)
+def problems_first(verdicts: Iterable[model.Verdict]) -> list[model.Verdict]:
+    return sorted(verdicts, key=lambda verdict: verdict.severity is not model.Severity.PROBLEM)
 
 
 def enough(wanted: Enough, figures: Figures) -> bool:
@@ -63,10 +50,10 @@ def _fires(rule: Rule, figures: Figures) -> bool:
 
 def _verdict(
     book: RuleBook, rule_name: str, rule: Rule, subject: str, name: str, figures: Figures
-) -> Verdict:
+) -> model.Verdict:
     lines = [*rule.when, *(line for line in rule.any if parse_condition(line).holds(figures))]
     shown = {figure for line in lines for figure in parse_condition(line).names()} | set(places(rule.says))
-    return Verdict(
+    return model.Verdict(
         rule=rule_name,
         about=rule.about,
         subject=subject,
@@ -83,8 +70,6 @@ def _verdict(
 
 
 _GIB = 2**30
-
-
 _WHY = {
     "cores": "more cores would have been used",
     "memory": "it ran short of memory",
@@ -94,25 +79,26 @@ _WHY = {
 
 def machine_advice(
     book: RuleBook,
-    machine: Machine,
-    coverage: Coverage,
-    use: NodeUse,
-    gpus: list[GpuUse],
-    containers: list[ContainerUse],
-) -> Advice:
+    machine: model.Machine,
+    coverage: model.Coverage,
+    use: model.NodeUse,
+    gpus: list[model.GpuUse],
+    containers: list[model.ContainerUse],
+) -> model.Advice:
     """The machine's use against what was there."""
-    figures = machine_figures(machine, coverage, use, containers)
     cards = [gpu for gpu in gpus if gpu.parent is None]
-    name = plain(machine.hostname or machine.archive[:8])
-    return _advice(
-        *(book, "machine", machine.archive, name, figures),
+    advice = model.Advice(
+        about="machine",
+        subject=machine.archive,
+        name=plain(machine.hostname or machine.archive[:8]),
         cpus=use.cpus or machine.cpus,
         memory_total_bytes=use.memory_total_bytes or machine.memory_bytes,
         gpus=len(cards) or None,
-        busy_gpus=sum(1 for gpu in cards if _was_used(gpu)) if cards else None,
         gpu_memory_total_bytes=sum(gpu.memory_total_bytes or 0 for gpu in cards) or None,
         **{field: getattr(use, field) for field in _SAME},
     )
+    busy = sum(map(_was_used, cards)) if cards else None
+    return _judged(book, advice, machine_figures(machine, coverage, use, containers), busy)
 
 
 #: Fields that an advice on a machine takes over from its use.
@@ -122,71 +108,46 @@ _SAME = (
 )
 
 
-def _was_used(gpu: GpuUse) -> bool:
+def _was_used(gpu: model.GpuUse) -> bool:
     held = ratio(gpu.memory_bytes.peak, gpu.memory_total_bytes) or 0.0
     return (gpu.gpu_util.p95 or 0.0) > 1 or held > 0.02
 
 
-def job_advice(book: RuleBook, job: JobUse, figures: Figures, use: NodeUse) -> Advice:
+def job_advice(book: RuleBook, job: model.JobUse, figures: Figures, use: model.NodeUse) -> model.Advice:
     """A job's use against what was there."""
-    name = f"job {plain(job.job)} ({plain(job.command or job.program)})"
-    return _advice(
-        *(book, "job", job.series_id, name, figures),
+    advice = model.Advice(
+        about="job",
+        subject=job.series_id,
+        name=f"job {plain(job.job)} ({plain(job.command or job.program)})",
         cpus=use.cpus,
-        memory_total_bytes=use.memory_total_bytes,
-        gpus=len(job.gpus) or None,
-        busy_gpus=None if not job.gpus else len(job.gpus) if (job.gpu_util.p95 or 0) > 5 else 0,
         cores=job.cores,
+        memory_total_bytes=use.memory_total_bytes,
         memory_bytes=job.memory_bytes,
+        gpus=len(job.gpus) or None,
         gpu_util=job.gpu_util,
         gpu_memory_bytes=job.gpu_memory_bytes,
         disk_read_rate=job.read_rate,
         disk_write_rate=job.write_rate,
     )
+    busy = None if not job.gpus else len(job.gpus) if (job.gpu_util.p95 or 0) > 5 else 0
+    return _judged(book, advice, figures, busy)
 
 
-def _advice(
-    book: RuleBook,
-    about: str,
-    subject: str,
-    name: str,
-    figures: Figures,
-    *,
-    cpus: int | None,
-    busy_gpus: int | None,
-    cores: Use,
-    memory_bytes: Use,
-    **more: Any,
-) -> Advice:
-    """The verdicts, and the sizes that would have done; None where too little was seen."""
-    verdicts = judge(book, about, subject, name, figures)
-    known = enough(book.thin, figures)
-    helps, why = _gain(verdicts, known)
-
-    def size(busy: float | None, memory: float | None) -> Size | None:
-        if busy is not None and cpus is not None:
-            # No more cores were busy than there were, whatever ticks and clocks say of a short interval.
-            busy = min(busy, float(cpus))
-        return fitting(book.sizes, busy, memory, busy_gpus) if known else None
-
-    return Advice(
-        about=about,
-        subject=subject,
-        name=name,
-        cpus=cpus,
-        cores=cores,
-        memory_bytes=memory_bytes,
-        enough_data=known,
-        size_p95=size(cores.p95, memory_bytes.p95),
-        size_peak=size(cores.peak, memory_bytes.peak),
-        larger_would_help=helps,
-        larger_why=why,
-        verdicts=verdicts,
-        **more,
-    )
+def _judged(book: RuleBook, advice: model.Advice, figures: Figures, busy_gpus: int | None) -> model.Advice:
+    """Adds the verdicts, and the sizes that would have done where enough was seen."""
+    advice.verdicts = judge(book, advice.about, advice.subject, advice.name, figures)
+    advice.enough_data = enough(book.thin, figures)
+    advice.larger_would_help, advice.larger_why = _gain(advice.verdicts, advice.enough_data)
+    if advice.enough_data:
+        # No more cores were busy than there were, whatever ticks and clocks say of a short interval.
+        most, cores, memory = advice.cpus or math.inf, advice.cores, advice.memory_bytes
+        p95, peak = (None if busy is None else min(busy, most) for busy in (cores.p95, cores.peak))
+        advice.size_p95 = fitting(book.sizes, p95, memory.p95, busy_gpus)
+        advice.size_peak = fitting(book.sizes, peak, memory.peak, busy_gpus)
+    return advice
 
 
-def _gain(verdicts: list[Verdict], known: bool) -> tuple[bool | None, str | None]:
+def _gain(verdicts: list[model.Verdict], known: bool) -> tuple[bool | None, str | None]:
     """Whether a larger machine would have helped, and by which verdict."""
     gains = [verdict for verdict in verdicts if verdict.gain in _WHY]
     larger = next((verdict for verdict in gains if verdict.gain != "disk"), None)
@@ -197,12 +158,12 @@ def _gain(verdicts: list[Verdict], known: bool) -> tuple[bool | None, str | None
     return False, f"{_WHY['disk']} ({gains[0].rule})" if gains else "nothing waited for cores or memory"
 
 
-def fitting(sizes: Sizes, cores: float | None, memory: float | None, gpus: int | None) -> Size | None:
+def fitting(sizes: Sizes, cores: float | None, memory: float | None, gpus: int | None) -> model.Size | None:
     """The smallest size with that many busy cores, that much memory and headroom, and that many GPUs."""
     if cores is None and memory is None:
         return None
     need = None if memory is None else memory * (1 + sizes.headroom) / _GIB
-    return Size(
+    return model.Size(
         cores=None if cores is None else _step(sizes.cores, cores_needed(cores)),
         memory_gib=None if need is None else _step(sizes.memory_gib, need),
         gpus=gpus,

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from vmsonar_inspect.facts.model import Advice, Happening, JobUse, ProcessUse, StoryMoment
-from vmsonar_inspect.facts.queries import JOBS_ON_GPUS, Key, Queries, Record, number, struct_of, weighted_mean
+from vmsonar_inspect.facts.queries import JOBS_ON_GPUS, Key, Queries, Record, struct_of, weighted_mean
 from vmsonar_inspect.facts.timeline import Steps
 
 _PROCESSES = 20
@@ -44,16 +44,10 @@ def query_course(
     early = job.first - timedelta(seconds=(interval or 1.0) / 2)
     steps = Steps.over(job.first, job.last, most, interval).reaching(early)
     queries.require_node_steps()
-    rows = {row["place"]: row for row in steps.rows(queries, _COURSE, "j.time", **_names(key))}
-    cards = {}
-    if job.gpus:
-        cards = {row["place"]: number(row["util"]) for row in steps.rows(queries, _CARDS, **_names(key))}
-    return [
-        struct_of(
-            StoryMoment, rows.get(at, {}), time=steps.begin(at), seconds=steps.seconds, gpu_util=cards.get(at)
-        )
-        for at in range(max(rows, default=-1) + 1)
-    ]
+    rows = steps.rows(queries, _COURSE, "j.time", **_names(key))
+    count = max((row["place"] + 1 for row in rows), default=0)
+    rows += steps.rows(queries, _CARDS, **_names(key)) if job.gpus else []
+    return steps.filled(StoryMoment, rows, count)
 
 
 def query_processes(queries: Queries, key: Key) -> list[ProcessUse]:
@@ -89,7 +83,7 @@ _COURSE = f"""
 
 _CARDS = f"""
     WITH {JOBS_ON_GPUS}
-    SELECT {{place}} AS place, AVG(util) AS util FROM jobs_on_gpus
+    SELECT {{place}} AS place, AVG(util) AS gpu_util FROM jobs_on_gpus
     WHERE archive = $archive AND boot = $boot AND pgid = $pgid AND $start IS NOT NULL
     GROUP BY 1"""  # noqa: S608
 

@@ -1,13 +1,14 @@
 """Use over time in equal steps, for sparklines, charts and the timeline."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from vmsonar_inspect.facts.machine import PRESSURES, RATES
 from vmsonar_inspect.facts.model import Coverage, Moment
-from vmsonar_inspect.facts.queries import Queries, Record, number, struct_of, weighted_mean
+from vmsonar_inspect.facts.queries import Queries, Record, S, struct_of, weighted_mean
 
 # Lengths of a step that people read easily, in seconds.
 _LENGTHS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800)
@@ -52,15 +53,28 @@ class Steps:
     def count(self) -> int:
         return max(1, math.ceil((self.last - self.first).total_seconds() / self.seconds))
 
-    def begin(self, place: int) -> datetime:
-        return self.first + timedelta(seconds=self.seconds * place)
-
     def rows(self, queries: Queries, sql: str, time: str = "time", **values: Any) -> list[Record]:
         """The rows of a query whose {place} is the number of the step that an interval ending at `time` belongs to."""
         # A sample speaks of the time before it: one on a border belongs to the step that it ends.
         number = f"CEIL((epoch_us({time}) - epoch_us($first)) / {self.seconds * 1e6})"
         place = f"GREATEST(0, CAST({number} AS BIGINT) - 1)"
         return queries.rows(sql.format(place=place), first=self.first.replace(tzinfo=None), **values)
+
+    def filled(self, kind: type[S], rows: Iterable[Record], count: int, **more: Any) -> list[S]:
+        """A Struct for each of so many steps, from the rows of its place."""
+        places: dict[int, Record] = {}
+        for row in rows:
+            places.setdefault(row["place"], {}).update(row)
+        return [
+            struct_of(
+                kind,
+                places.get(at, {}),
+                time=self.first + timedelta(seconds=self.seconds * at),
+                seconds=self.seconds,
+                **more,
+            )
+            for at in range(count)
+        ]
 
 
 _MEANS = ", ".join(f"{weighted_mean(column)} AS {name}" for name, column in _COLUMNS.items())
@@ -76,16 +90,5 @@ def query_timeline(queries: Queries, archive: str, coverage: Coverage, most: int
     if steps is None:
         return []
     queries.require_node_steps()
-    found = {row["place"]: row for row in steps.rows(queries, _NODE, archive=archive)}
-    cards = {row["place"]: number(row["gpu_util"]) for row in steps.rows(queries, _GPUS, archive=archive)}
-    return [
-        struct_of(
-            Moment,
-            found.get(at, {}),
-            archive=archive,
-            time=steps.begin(at),
-            seconds=steps.seconds,
-            gpu_util=cards.get(at),
-        )
-        for at in range(steps.count)
-    ]
+    rows = steps.rows(queries, _NODE, archive=archive) + steps.rows(queries, _GPUS, archive=archive)
+    return steps.filled(Moment, rows, steps.count, archive=archive)

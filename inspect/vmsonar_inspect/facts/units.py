@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, tzinfo
-from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
 
 from vmsonar_archive.system.moments import in_zone
 
@@ -12,23 +10,11 @@ Writer = Callable[[float | None], str]
 _HOUR = 3600
 _DAY = 86400
 
-T = TypeVar("T")
-P = ParamSpec("P")
 
-
-def _or_unknown(write: Callable[Concatenate[T, P], str]) -> Callable[Concatenate[T | None, P], str]:
-    """Writes a dash for None."""
-
-    @wraps(write)
-    def written(value: T | None, /, *more: P.args, **named: P.kwargs) -> str:
-        return UNKNOWN if value is None else write(value, *more, **named)
-
-    return written
-
-
-@_or_unknown
-def size(value: float) -> str:
+def size(value: float | None) -> str:
     """Bytes: `1.5 GiB`."""
+    if value is None:
+        return UNKNOWN
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(value) < 1023.95:
             return f"{value:.0f} B" if unit == "B" else f"{_three(value)} {unit}"
@@ -36,40 +22,42 @@ def size(value: float) -> str:
     return f"{_three(value)} TiB"
 
 
-@_or_unknown
-def rate(value: float) -> str:
+def rate(value: float | None) -> str:
     """Bytes a second: `12 MiB/s`."""
-    return f"{size(value)}/s"
+    return UNKNOWN if value is None else f"{size(value)}/s"
 
 
-@_or_unknown
-def share(value: float) -> str:
+def share(value: float | None) -> str:
     """A fraction as a percentage: `0.5` is `50 %`."""
+    if value is None:
+        return UNKNOWN
     percent = value * 100
     return "<1 %" if 0 < percent < 0.95 else f"{percent:.0f} %"
 
 
-@_or_unknown
-def percent(value: float) -> str:
+def percent(value: float | None) -> str:
     """A percentage: `50` is `50 %`."""
-    return share(value / 100)
+    return UNKNOWN if value is None else share(value / 100)
 
 
-@_or_unknown
-def cores(value: float) -> str:
+def cores(value: float | None) -> str:
     """Busy cores: `3.2`."""
+    if value is None:
+        return UNKNOWN
     return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 0.95 else f"{value:.2f}"
 
 
-@_or_unknown
-def count(value: float) -> str:
+def count(value: float | None) -> str:
     """A count: `12,345`."""
+    if value is None:
+        return UNKNOWN
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
-@_or_unknown
-def duration(seconds: float) -> str:
+def duration(seconds: float | None) -> str:
     """`45 s`, `12 min`, `3 h 05 min`, `2 d 4 h`."""
+    if seconds is None:
+        return UNKNOWN
     whole = round(seconds)
     if whole < 120:
         return f"{whole} s"
@@ -82,17 +70,19 @@ def duration(seconds: float) -> str:
     return f"{days} d {rest} h"
 
 
-@_or_unknown
-def hours(seconds: float) -> str:
+def hours(seconds: float | None) -> str:
     """CPU or GPU time: `1.5 h`; short times in minutes and seconds."""
+    if seconds is None:
+        return UNKNOWN
     if seconds < 60:
         return f"{_three(seconds)} s"
     return f"{_three(seconds / 60)} min" if seconds < _HOUR else f"{_three(seconds / _HOUR)} h"
 
 
-@_or_unknown
-def energy(joules: float, source: str | None = None) -> str:
+def energy(joules: float | None, source: str | None = None) -> str:
     """`850 J`, `1.2 kWh`; an estimate is marked `~`."""
+    if joules is None:
+        return UNKNOWN
     mark = "~" if source == "estimate" else ""
     if joules < 3600:
         return f"{mark}{_three(joules)} J"
@@ -100,21 +90,20 @@ def energy(joules: float, source: str | None = None) -> str:
     return mark + (f"{_three(watt_hours)} Wh" if watt_hours < 1000 else f"{_three(watt_hours / 1000)} kWh")
 
 
-@_or_unknown
-def grams(value: float) -> str:
+def grams(value: float | None) -> str:
     """Mass of CO2 equivalent: `12 g`, `3.4 kg`."""
+    if value is None:
+        return UNKNOWN
     return f"{_three(value)} g" if value < 1000 else f"{_three(value / 1000)} kg"
 
 
-@_or_unknown
-def watts(value: float) -> str:
-    return f"{_three(value)} W"
+def watts(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{_three(value)} W"
 
 
-@_or_unknown
-def degrees(value: float) -> str:
+def degrees(value: float | None) -> str:
     """Temperature: `64 °C`."""
-    return f"{value:.0f} °C"
+    return UNKNOWN if value is None else f"{value:.0f} °C"
 
 
 def lower_bound(text: str, is_lower_bound: bool) -> str:
@@ -127,16 +116,14 @@ def plural(number: float | None, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
-@_or_unknown
-def clock(moment: datetime, zone: tzinfo) -> str:
+def clock(moment: datetime | None, zone: tzinfo) -> str:
     """A time to the second in a zone."""
-    return f"{in_zone(moment, zone):%Y-%m-%d %H:%M:%S}"
+    return UNKNOWN if moment is None else f"{in_zone(moment, zone):%Y-%m-%d %H:%M:%S}"
 
 
-@_or_unknown
-def short_clock(moment: datetime, zone: tzinfo) -> str:
+def short_clock(moment: datetime | None, zone: tzinfo) -> str:
     """A time to the minute in a zone, without the year."""
-    return f"{in_zone(moment, zone):%m-%d %H:%M}"
+    return UNKNOWN if moment is None else f"{in_zone(moment, zone):%m-%d %H:%M}"
 
 
 def _three(value: float) -> str:

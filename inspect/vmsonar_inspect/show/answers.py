@@ -12,40 +12,9 @@ from vmsonar_archive.records.fields import about
 from vmsonar_archive.system.moments import covered_words, span_words
 
 from vmsonar_inspect.advice.figures import ratio
-from vmsonar_inspect.facts import units
+from vmsonar_inspect.facts import model, units
 from vmsonar_inspect.facts.events import is_wrong
 from vmsonar_inspect.facts.fields import titled
-from vmsonar_inspect.facts.model import (
-    ANSWER,
-    ARCHIVE,
-    BYTES,
-    CORES,
-    COUNT,
-    ENERGY,
-    PERCENT,
-    SECONDS,
-    SHARE,
-    TEXT,
-    TIME,
-    Advice,
-    AnswerPart,
-    ContainerUse,
-    Coverage,
-    Energy,
-    EnergyUse,
-    Gap,
-    GpuUse,
-    GroupUse,
-    Happening,
-    JobUse,
-    Machine,
-    Moment,
-    NodeUse,
-    Severity,
-    Size,
-    Use,
-    Verdict,
-)
 from vmsonar_inspect.inspection import Inspection, InspectionSettings, opened
 from vmsonar_inspect.show.order import arranged
 from vmsonar_inspect.tables.database import Tables, open_tables
@@ -56,46 +25,48 @@ from vmsonar_inspect.tables.where import TimeFrame
 STEPS = 48
 
 
-class Summary(AnswerPart):
+class Summary(model.AnswerPart):
     """One machine on the first screen."""
 
-    machine: Machine
-    coverage: Coverage
-    use: NodeUse
-    energy: Annotated[EnergyUse, ENERGY]
-    jobs: list[JobUse]
-    containers: list[ContainerUse]
-    gpus: list[GpuUse]
-    wrong: Annotated[list[Happening], about("events that mean trouble")]
-    gaps: list[Gap]
-    advice: list[Advice]
+    machine: model.Machine
+    coverage: model.Coverage
+    use: model.NodeUse
+    energy: Annotated[model.EnergyUse, model.ENERGY]
+    jobs: list[model.JobUse]
+    containers: list[model.ContainerUse]
+    gpus: list[model.GpuUse]
+    wrong: Annotated[list[model.Happening], about("events that mean trouble")]
+    gaps: list[model.Gap]
+    advice: list[model.Advice]
 
 
-class FleetRow(AnswerPart):
+class FleetRow(model.AnswerPart):
     """One machine among many."""
 
-    hostname: Annotated[str | None, TEXT, titled("machine")]
-    archive: Annotated[str, ARCHIVE]
+    hostname: Annotated[str | None, model.TEXT, titled("machine")]
+    archive: Annotated[str, model.ARCHIVE]
     source: Annotated[str, about("path of the archive or bundle")]
-    instance_type: Annotated[str | None, TEXT, titled("size", missing="")]
-    first: Annotated[datetime | None, TIME, titled("from")]
-    last: Annotated[datetime | None, TIME]
-    span_seconds: Annotated[float, SECONDS, titled("for")]
-    coverage: Annotated[float | None, SHARE, titled("seen")]
-    cpus: Annotated[int | None, COUNT]
-    cores: Annotated[Use, CORES, titled("cores")]
-    memory_total_bytes: Annotated[int | None, BYTES]
-    memory_bytes: Annotated[Use, BYTES, titled("memory")]
-    gpus: Annotated[int, COUNT]
-    gpu_util: Annotated[Use, PERCENT, titled("GPU", only_with="gpus")]
-    used_share: Annotated[float | None, SHARE, titled("used"), about("mean of cores or GPUs, the larger")]
-    jobs: Annotated[int, COUNT, titled("jobs")]
-    problems: Annotated[int, COUNT]
-    verdicts: Annotated[list[str], TEXT, titled("verdicts")]
-    size_p95: Annotated[Size | None, titled("would do")]
+    instance_type: Annotated[str | None, model.TEXT, titled("size", missing="")]
+    first: Annotated[datetime | None, model.TIME, titled("from")]
+    last: Annotated[datetime | None, model.TIME]
+    span_seconds: Annotated[float, model.SECONDS, titled("for")]
+    coverage: Annotated[float | None, model.SHARE, titled("seen")]
+    cpus: Annotated[int | None, model.COUNT]
+    cores: Annotated[model.Use, model.CORES, titled("cores")]
+    memory_total_bytes: Annotated[int | None, model.BYTES]
+    memory_bytes: Annotated[model.Use, model.BYTES, titled("memory")]
+    gpus: Annotated[int, model.COUNT]
+    gpu_util: Annotated[model.Use, model.PERCENT, titled("GPU", only_with="gpus")]
+    used_share: Annotated[
+        float | None, model.SHARE, titled("used"), about("mean of cores or GPUs, the larger")
+    ]
+    jobs: Annotated[int, model.COUNT, titled("jobs")]
+    problems: Annotated[int, model.COUNT]
+    verdicts: Annotated[list[str], model.TEXT, titled("verdicts")]
+    size_p95: Annotated[model.Size | None, titled("would do")]
 
 
-class Document(AnswerPart):
+class Document(model.AnswerPart):
     """What --json prints."""
 
     answer: Annotated[int, about("version of these answers")]
@@ -110,14 +81,14 @@ class Document(AnswerPart):
 
 ROW_TYPES: dict[str, type] = {
     "summary": FleetRow,
-    "jobs": JobUse,
-    "containers": ContainerUse,
-    "gpus": GpuUse,
-    "users": GroupUse,
-    "programs": GroupUse,
-    "timeline": Moment,
-    "advice": Verdict,
-    "gaps": Gap,
+    "jobs": model.JobUse,
+    "containers": model.ContainerUse,
+    "gpus": model.GpuUse,
+    "users": model.GroupUse,
+    "programs": model.GroupUse,
+    "timeline": model.Moment,
+    "advice": model.Verdict,
+    "gaps": model.Gap,
 }
 
 
@@ -141,7 +112,7 @@ def document(inspection: Inspection, view: str, rows: Sequence[Any], nothing: st
     """What --json prints."""
     frame = inspection.settings.frame
     return Document(
-        answer=ANSWER, view=view, since=frame.since, until=frame.until, rows=list(rows), nothing=nothing
+        answer=model.ANSWER, view=view, since=frame.since, until=frame.until, rows=list(rows), nothing=nothing
     )
 
 
@@ -199,7 +170,7 @@ def _fleet_row(inspection: Inspection, archive: str) -> FleetRow:
         "memory_total_bytes": use.memory_total_bytes or machine.memory_bytes,
         "used_share": max((share for share in shares if share is not None), default=None),
         "jobs": inspection.job_counts.get(archive, 0),
-        "problems": sum(verdict.severity is Severity.PROBLEM for verdict in advice.verdicts),
+        "problems": sum(verdict.severity is model.Severity.PROBLEM for verdict in advice.verdicts),
         "verdicts": [verdict.rule for verdict in advice.verdicts],
         "size_p95": advice.size_p95,
     }
@@ -212,7 +183,7 @@ def to_csv(sink: IO[str], rows: Sequence[Any], kind: type) -> None:
     write_csv(sink, names, ([flat.get(name) for name in names] for flat in map(_flat, rows)))
 
 
-_NESTED = (Use, Energy, Size)
+_NESTED = (model.Use, model.Energy, model.Size)
 
 
 def flat_names(kind: type, prefix: str = "") -> list[str]:

@@ -149,7 +149,7 @@ def bar(share: float | None, label: str) -> Markup:
 def advice(found: Summary) -> Markup:
     """The size that would have done, and every verdict."""
     verdicts = varied([verdict for each in found.advice for verdict in each.verdicts])
-    parts = [tag("p", size_sentence(found.advice[0]).plain, class_="size")] if found.advice else []
+    parts = [tag("p", size_sentence(found.advice[0]).plain, class_="size")]
     if verdicts:
         parts.append(tag("div", *map(_verdict, verdicts[:_FIRST_VERDICTS]), class_="verdicts"))
         rest = verdicts[_FIRST_VERDICTS:_MOST_ROWS]

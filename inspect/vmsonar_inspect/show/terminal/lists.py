@@ -1,6 +1,7 @@
 """Tables that fit the width, every list view as one, and verdicts and sizes in words."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import tzinfo
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -103,12 +104,12 @@ def verdict_lines(verdict: Verdict, long: bool = False, brief: bool = False) -> 
     return HangingText(Text(mark, style=style), text)
 
 
+@dataclass(frozen=True, slots=True)
 class HangingText:
     """A paragraph with a hanging mark."""
 
-    def __init__(self, mark: Text, text: Text) -> None:
-        self.mark = mark
-        self.text = text
+    mark: Text
+    text: Text
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         lines = self.text.wrap(console, options.max_width - len(self.mark))
@@ -171,7 +172,7 @@ def _advice_view(advices: Sequence[Advice]) -> "RenderableType":
 
 USE_TITLES = ("", "median", "95 %", "peak", "of")
 _USED = [
-    Column(title, itemgetter(place), place, right=title not in ("", "of"))
+    Column("", place, title, itemgetter(place), right=title not in ("", "of"))
     for place, title in enumerate(USE_TITLES)
 ]
 #: What each use of an advice is compared with.

@@ -2,6 +2,7 @@
 
 import shlex
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -13,6 +14,7 @@ from vmsonar_archive.system.moments import in_zone
 from vmsonar_archive.system.text import plain
 
 from vmsonar_inspect.facts import units
+from vmsonar_inspect.facts.machine import RATES
 from vmsonar_inspect.facts.model import Coverage, EnergyUse, Machine, Moment, Severity, Verdict
 from vmsonar_inspect.show.answers import Summary
 from vmsonar_inspect.show.columns import columns_of
@@ -65,17 +67,18 @@ def _completeness(coverage: Coverage) -> str:
         return f"DAMAGED: some cannot be read, {min(share * 100, 99.9):.1f} % of this time seen"
     if lost <= 0.5 * (coverage.interval_seconds or 1):
         return "complete"
-    holes = f"{coverage.holes} gap" + ("" if coverage.holes == 1 else "s")
     # Never round up to 100 %.
-    return f"{min(share * 100, 99.9):.1f} % seen ({holes}, {units.duration(lost)})"
+    return (
+        f"{min(share * 100, 99.9):.1f} % seen ({units.plural(coverage.holes, 'gap')}, {units.duration(lost)})"
+    )
 
 
+@dataclass(frozen=True, slots=True)
 class Busy:
     """How busy each resource was, with its course over time in the space that is left."""
 
-    def __init__(self, summary: Summary, timeline: Sequence[Moment]) -> None:
-        self.summary = summary
-        self.timeline = timeline
+    summary: Summary
+    timeline: Sequence[Moment]
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         resources = self._resources()
@@ -83,7 +86,9 @@ class Busy:
         rows = [USE_TITLES, *(use_row(use, name, of) for name, of, _ in resources)]
         widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
         left = max(8, options.max_width - sum(widths) - 2 * len(widths))
-        courses = ["over time", *(self._course(name, top, left) for name, _, top in resources)]
+        courses = ["over time"]
+        for name, _, top in resources:
+            courses.append(units.sparkline([getattr(at, name) for at in self.timeline], top, left))
         for place, (row, course) in enumerate(zip(rows, courses, strict=True)):
             cells = [
                 cell.rjust(width) if at in (1, 2, 3) else cell.ljust(width)
@@ -100,14 +105,8 @@ class Busy:
             ("cores", f"{units.count(use.cpus)} cores", use.cpus),
             ("memory_bytes", units.size(use.memory_total_bytes), use.memory_total_bytes),
             *([("gpu_util", units.plural(machine.gpus or 1, "GPU"), 100.0)] if has_gpus else []),
-            *(
-                (name, "", None)
-                for name in ("disk_read_rate", "disk_write_rate", "received_rate", "sent_rate")
-            ),
+            *((name, "", None) for name in RATES),
         ]
-
-    def _course(self, name: str, top: float | None, width: int) -> str:
-        return units.sparkline([getattr(moment, name) for moment in self.timeline], top, width)
 
 
 def energy_sentence(energy: EnergyUse) -> Text:
@@ -158,16 +157,14 @@ PLANS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
 class Screen:
     """The first screen of one machine."""
 
-    def __init__(
-        self, summary: Summary, timeline: Sequence[Moment], zone: tzinfo, top: int | None = None
-    ) -> None:
-        self.summary = summary
-        self.timeline = timeline
-        self.zone = zone
-        self.top = top
+    summary: Summary
+    timeline: Sequence[Moment]
+    zone: tzinfo
+    top: int | None = None
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         """The richest plan that fits, or as many rows as `--top` asks for."""
@@ -217,17 +214,14 @@ class Screen:
         ]
 
     def _advice(self, plan: ScreenPlan) -> "list[RenderableType]":
-        summary = self.summary
-        if not summary.advice:
-            return []
-        verdicts = varied([verdict for advice in summary.advice for verdict in advice.verdicts])
-        parts: list[RenderableType] = [
+        verdicts = varied([verdict for advice in self.summary.advice for verdict in advice.verdicts])
+        return [
             *plan.air,
             self._title("Advice", len(verdicts), plan.verdicts, "advice"),
+            *(verdict_lines(verdict, brief=True) for verdict in verdicts[: plan.verdicts]),
+            size_sentence(self.summary.advice[0]),
+            *([energy_sentence(self.summary.energy)] if plan.costs else []),
         ]
-        parts += [verdict_lines(verdict, brief=True) for verdict in verdicts[: plan.verdicts]]
-        parts.append(size_sentence(summary.advice[0]))
-        return [*parts, energy_sentence(summary.energy)] if plan.costs else parts
 
     def _title(self, text: str, found: int, most: int, view: str) -> Text:
         more = f" ({most} of {found}; all: {self._command(view)})" if found > most else ""
@@ -240,9 +234,9 @@ class Screen:
 
 def varied(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Problems first; one verdict of each kind before the second of any."""
-    seen: dict[str, int] = {}
+    seen: Counter[str] = Counter()
     placed = []
     for verdict in verdicts:
-        seen[verdict.title] = seen.get(verdict.title, 0) + 1
+        seen[verdict.title] += 1
         placed.append((verdict.severity is not Severity.PROBLEM, seen[verdict.title], verdict))
     return [verdict for _, _, verdict in sorted(placed, key=lambda each: each[:2])]

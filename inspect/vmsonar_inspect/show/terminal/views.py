@@ -1,6 +1,7 @@
 """Renders each view, and the story of one job."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import tzinfo
 from typing import TYPE_CHECKING
 
@@ -76,11 +77,11 @@ _COURSE: dict[str, float | None] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
 class Course:
     """The job over time, a line per resource."""
 
-    def __init__(self, story: Story) -> None:
-        self.story = story
+    story: Story
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         tops = {**_COURSE, "cores": self.story.advice.cpus}
