@@ -76,7 +76,7 @@ def machine_figures(
 ) -> Figures:
     """What rules about the machine compare."""
     cpus, memory = use.cpus or machine.cpus, use.memory_total_bytes or machine.memory_bytes
-    read, written_ = use.disk_read_rate.mean, use.disk_write_rate.mean
+    read, wrote = use.disk_read_rate.mean, use.disk_write_rate.mean
     return {
         "samples": coverage.samples,
         "seconds": coverage.covered_seconds,
@@ -97,7 +97,7 @@ def machine_figures(
         "major_faults_per_second": use.major_faults_per_second,
         "oom_kills": use.oom_kills,
         "container_oom_kills": sum(container.oom_kills or 0 for container in containers),
-        "io_rate_mean": None if read is None else read + (written_ or 0),
+        "io_rate_mean": None if read is None else read + (wrote or 0),
         "gpus": machine.gpus,
         **_spread("gpu_util", use.gpu_util),
     }

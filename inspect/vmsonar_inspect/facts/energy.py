@@ -214,26 +214,29 @@ def split_energy(
     """The energy of every archive."""
     metered = queries.rows(_TOTALS) if queries.has("energy") else []
     totals = {row["archive"]: row["joules"] for row in metered if row["joules"] is not None}
+    providers = {name: provider_of(machine.cloud_provider) for name, machine in machines.items()}
     splits = {}
-    for name, machine in machines.items():
-        provider, coverage = provider_of(machine.cloud_provider), coverages[name]
-        grams = factor.over(coverage.first, coverage.last)
+    for name, provider in providers.items():
+        use, coverage = uses[name], coverages[name]
         if name in totals:
-            splits[name] = Split(MEASURED, CPU_SHARE, totals[name], provider.pue, factor, grams)
-            continue
-        use, seconds = uses[name], coverage.covered_seconds
-        joules = provider.used(use.cpu_seconds, (use.memory_total_bytes or 0) * seconds)
-        joules += (use.cpus or 0) * seconds * provider.idle_watts
-        split = Split(ESTIMATE, ESTIMATED.format(provider=provider.name), joules, provider.pue, factor, grams)
-        for key, job in jobs.items():
-            if key[0] == name:
-                split.jobs[key] = provider.used(job.cpu_seconds, job.memory_byte_seconds)
-        for each in containers:
-            if each.archive == name:
-                split.containers[each.container_id] = provider.used(
-                    each.cpu_seconds, each.memory_byte_seconds
-                )
-        splits[name] = split
+            source, method, joules = MEASURED, CPU_SHARE, totals[name]
+        else:
+            source, method, seconds = (
+                ESTIMATE,
+                ESTIMATED.format(provider=provider.name),
+                coverage.covered_seconds,
+            )
+            joules = provider.used(use.cpu_seconds, (use.memory_total_bytes or 0) * seconds)
+            joules += (use.cpus or 0) * seconds * provider.idle_watts
+        grams = factor.over(coverage.first, coverage.last)
+        splits[name] = Split(source, method, joules, provider.pue, factor, grams)
+    for key, job in jobs.items():
+        if key[0] not in totals:
+            splits[key[0]].jobs[key] = providers[key[0]].used(job.cpu_seconds, job.memory_byte_seconds)
+    for each in containers:
+        if (name := each.archive or "") not in totals:
+            used = providers[name].used(each.cpu_seconds, each.memory_byte_seconds)
+            splits[name].containers[each.container_id] = used
     if totals:
         _measure(queries, splits)
     if queries.has("gpu"):

@@ -57,10 +57,10 @@ class ShownField:
     unit: str
     #: Figures are aligned to the right, words to the left.
     is_figure: bool
-    missing: str
-    bound: str
-    only_with: str
     value: Callable[[Any], Any]
+    missing: str = units.UNKNOWN
+    bound: str = ""
+    only_with: str = ""
 
     def write(self, value: Any) -> str:
         """A value of this field, with its unit."""
@@ -87,12 +87,6 @@ def shown_field(kind: type[msgspec.Struct], name: str) -> ShownField:
         title = f"{title} {part.extras.get('title', '')}".strip()
         # The parts of a use have the unit of the whole.
         unit, figure = part.extras.get("unit", unit), part.type
-    return ShownField(
-        title=title,
-        unit=unit,
-        is_figure=figure in (int, float) or unit == "energy",
-        missing=field.extras.get("missing", units.UNKNOWN),
-        bound=field.extras.get("bound", ""),
-        only_with=field.extras.get("only_with", ""),
-        value=attrgetter(name),
-    )
+    is_figure = figure in (int, float) or unit == "energy"
+    said = {key: field.extras[key] for key in ("missing", "bound", "only_with") if key in field.extras}
+    return ShownField(title, unit, is_figure, attrgetter(name), **said)

@@ -79,15 +79,9 @@ _FIRST_VERDICTS = 8
 
 def masthead(found: Summary, zone: tzinfo) -> Markup:
     """What the machine is and what was seen of it."""
-    machine = found.machine
-    facts = [tag("span", fact) for fact in _facts(machine)]
-    return joined(
-        [
-            tag("h1", machine.hostname or machine.archive),
-            tag("div", *facts, class_="facts"),
-            tag("p", covered(found.coverage, zone)),
-        ]
-    )
+    title = tag("h1", found.machine.hostname or found.machine.archive)
+    facts = tag("div", *(tag("span", fact) for fact in _facts(found.machine)), class_="facts")
+    return joined([title, facts, tag("p", covered(found.coverage, zone))])
 
 
 def _facts(machine: Machine) -> list[str]:
@@ -100,12 +94,10 @@ def _facts(machine: Machine) -> list[str]:
 
 def tiles(found: Summary) -> Markup:
     """How busy each resource was."""
-    use = found.use
+    use, memory = found.use, found.use.memory_total_bytes
     every = [
         _tile("CPU", use, "cores", ("of", f"{units.count(use.cpus)} cores"), use.cpus),
-        _tile(
-            "Memory", use, "memory_bytes", ("of", units.size(use.memory_total_bytes)), use.memory_total_bytes
-        ),
+        _tile("Memory", use, "memory_bytes", ("of", units.size(memory)), memory),
     ]
     if found.gpus:
         every.append(_tile("GPU", use, "gpu_util", ("of", f"{len(found.gpus)} GPU"), 100))
@@ -130,13 +122,8 @@ def tile(
 ) -> Markup:
     """A figure with its details, and a bar where it is a share."""
     cells = [Markup(tag("dt", title) + tag("dd", value)) for title, value in rows]
-    parts = [
-        tag("h3", name),
-        tag("b", big),
-        tag("span", small, class_="soft small"),
-        bar(share, label or name),
-    ]
-    return tag("div", *parts, tag("dl", *cells), class_="tile")
+    head = [tag("h3", name), tag("b", big), tag("span", small, class_="soft small")]
+    return tag("div", *head, bar(share, label or name), tag("dl", *cells), class_="tile")
 
 
 def bar(share: float | None, label: str) -> Markup:
@@ -190,22 +177,12 @@ def _verdict(verdict: Verdict) -> Markup:
 
 def energy(use: EnergyUse) -> Markup:
     """Energy and emissions, with where the figures come from."""
-    if use.joules is None:
-        return tag("p", "Nothing was recorded.", class_="soft")
     mark = "about " if use.source == "estimate" else ""
     shares = f"jobs {units.energy(use.jobs_joules)}, idle {units.energy(use.idle_joules)}"
     used = f"{mark}{units.energy(use.joules)}: {shares}; {mark}{units.grams(use.grams_co2e)} CO2e."
     factor = f"{use.factor_country} {use.factor_year}, {use.factor_grams_per_kwh:.0f} g CO2e per kWh"
-    return joined(
-        [
-            tag("p", sentence(used)),
-            tag(
-                "p",
-                f"{use.source}: {use.method}. PUE {use.pue:g}. {factor}, {use.factor_source}.",
-                class_="soft small",
-            ),
-        ]
-    )
+    how = f"{use.source}: {use.method}. PUE {use.pue:g}. {factor}, {use.factor_source}."
+    return joined([tag("p", sentence(used)), tag("p", how, class_="soft small")])
 
 
 def lists(found: Summary, users: list[GroupUse], programs: list[GroupUse], zone: tzinfo) -> list[Section]:

@@ -111,8 +111,6 @@ class Busy:
 
 def energy_sentence(energy: EnergyUse) -> Text:
     """Energy and emissions in one line."""
-    if energy.joules is None:
-        return Text()
     mark = "~" if energy.source == "estimate" else ""
     used = f"{mark}{units.energy(energy.joules)}, of which {units.energy(energy.idle_joules)} idle"
     text = Text(f"Energy: {used}; {mark}{units.grams(energy.grams_co2e)} CO2e ")
