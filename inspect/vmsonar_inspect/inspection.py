@@ -74,14 +74,11 @@ class Inspection:
     @cached_property
     def coverage(self) -> dict[str, model.Coverage]:
         found = query_coverage(self.queries)
-        coverage = {archive: found.get(archive, model.Coverage()) for archive in self.sources}
+        damaged = [finding.path for finding in self.findings if finding.severity is Damage.ERROR]
         for archive, place in self.sources.items():
-            coverage[archive].damaged = any(
-                len(self.sources) == 1 or finding.path.startswith(place)
-                for finding in self.findings
-                if finding.severity is Damage.ERROR
-            )
-        return coverage
+            coverage = found.setdefault(archive, model.Coverage())
+            coverage.damaged = any(len(self.sources) == 1 or path.startswith(place) for path in damaged)
+        return found
 
     @cached_property
     def node_use(self) -> dict[str, model.NodeUse]:

@@ -8,6 +8,7 @@ from vmsonar_archive.system.text import plain
 from vmsonar_inspect.advice.figures import Figures, filled_in, machine_figures, places, ratio
 from vmsonar_inspect.advice.rules import Enough, Rule, RuleBook, Sizes, parse_condition
 from vmsonar_inspect.facts import model
+from vmsonar_inspect.facts.machine import RATES
 
 
 def judge(book: RuleBook, about: str, subject: str, name: str, figures: Figures) -> list[model.Verdict]:
@@ -102,10 +103,7 @@ def machine_advice(
 
 
 #: Fields that an advice on a machine takes over from its use.
-_SAME = (
-    *("cores", "memory_bytes", "gpu_util", "gpu_memory_bytes"),
-    *("disk_read_rate", "disk_write_rate", "received_rate", "sent_rate"),
-)
+_SAME = ("cores", "memory_bytes", "gpu_util", "gpu_memory_bytes", *RATES)
 
 
 def _was_used(gpu: model.GpuUse) -> bool:

@@ -51,25 +51,22 @@ def query_machines(
     queries: Queries, sources: dict[str, str], hosts: dict[str, str | None]
 ) -> dict[str, Machine]:
     """Every machine of the archives that were given."""
-    told = queries.by("archive", "SELECT * FROM latest_sysinfo")
-    return {
-        archive: _machine(archive, source, hosts.get(archive), told.get(archive, {}))
-        for archive, source in sources.items()
-    }
-
-
-def _machine(archive: str, source: str, host: str | None, told: Record) -> Machine:
-    cards: list[dict[str, Any]] = told.get("cards") or []
-    return struct_of(
-        Machine,
-        told,
-        {"memory_bytes": "memory_total", "swap_bytes": "swap_total"},
-        archive=archive,
-        source=source,
-        hostname=told.get("hostname_short") or host,
-        gpus=sum(1 for card in cards if not card.get("parent_uuid")),
-        gpu_models=sorted({str(card.get("model")) for card in cards if card.get("model")}),
-    )
+    rows = queries.by("archive", "SELECT * FROM latest_sysinfo")
+    machines = {}
+    for archive, source in sources.items():
+        told = rows.get(archive, {})
+        cards: list[dict[str, Any]] = told.get("cards") or []
+        machines[archive] = struct_of(
+            Machine,
+            told,
+            {"memory_bytes": "memory_total", "swap_bytes": "swap_total"},
+            archive=archive,
+            source=source,
+            hostname=told.get("hostname_short") or hosts.get(archive),
+            gpus=sum(1 for card in cards if not card.get("parent_uuid")),
+            gpu_models=sorted({str(card.get("model")) for card in cards if card.get("model")}),
+        )
+    return machines
 
 
 def query_coverage(queries: Queries) -> dict[str, Coverage]:
@@ -188,7 +185,6 @@ _GPU_TROUBLES = """
 
 
 def query_gpus(queries: Queries) -> list[GpuUse]:
-    """Every GPU."""
     troubles = queries.by(("archive", "gpu_uuid"), _GPU_TROUBLES)
     told = queries.rows("SELECT cards FROM latest_sysinfo")
     cards = [card for row in told for card in row["cards"] or []]

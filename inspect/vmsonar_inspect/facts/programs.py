@@ -82,11 +82,8 @@ def load_programs(path: Path | None = None) -> ProgramMap:
             rows += _parse(path.read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"cannot read the program map {path}: {reason_of(error)}") from None
-    rows += _parse(
-        resources.files("vmsonar_inspect").joinpath("facts/programs.tsv").read_text(encoding="utf-8"),
-        "programs.tsv",
-    )
-    return ProgramMap(rows)
+    ours = resources.files("vmsonar_inspect").joinpath("facts/programs.tsv").read_text(encoding="utf-8")
+    return ProgramMap(rows + _parse(ours, "programs.tsv"))
 
 
 def _parse(text: str, where: str) -> list[tuple[Pattern, Program]]:

@@ -113,7 +113,6 @@ def struct_of(kind: type[S], row: Record, columns: Mapping[str, str] | None = No
 
 
 def number(value: Any) -> float | None:
-    """A float, or None."""
     return None if value is None else float(value)
 
 

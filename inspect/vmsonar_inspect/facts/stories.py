@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from vmsonar_inspect.facts.model import Advice, Happening, JobUse, ProcessUse, StoryMoment
-from vmsonar_inspect.facts.queries import JOBS_ON_GPUS, Key, Queries, Record, struct_of, weighted_mean
+from vmsonar_inspect.facts.queries import JOBS_ON_GPUS, Key, Queries, struct_of, weighted_mean
 from vmsonar_inspect.facts.timeline import Steps
 
 _PROCESSES = 20
@@ -52,20 +52,11 @@ def query_course(
 
 def query_processes(queries: Queries, key: Key) -> list[ProcessUse]:
     """The busiest processes of a job."""
-    return [_process(row) for row in queries.rows(_MEMBERS, **_names(key))]
-
-
-def _process(row: Record) -> ProcessUse:
-    process = struct_of(
-        ProcessUse,
-        row,
-        {"first": "first_time", "last": "last_time", "memory_peak_bytes": "memory_peak"},
-        command=row["command"] or row["program"],
-    )
-    if process.memory_peak_bytes is not None:
-        # The kernel's two counters are not of one moment, and may differ the wrong way.
-        process.memory_peak_bytes = max(0.0, process.memory_peak_bytes)
-    return process
+    columns = {"first": "first_time", "last": "last_time"}
+    return [
+        struct_of(ProcessUse, row, columns, command=row["command"] or row["program"])
+        for row in queries.rows(_MEMBERS, **_names(key))
+    ]
 
 
 _COURSE = f"""
@@ -87,6 +78,7 @@ _CARDS = f"""
     WHERE archive = $archive AND boot = $boot AND pgid = $pgid AND $start IS NOT NULL
     GROUP BY 1"""  # noqa: S608
 
+# The kernel's two counters of a process's own memory are not of one moment, and may differ the wrong way.
 _MEMBERS = f"""
     WITH span AS (
         SELECT MIN(seq) AS first_seq, MAX(seq) AS last_seq FROM job
@@ -96,5 +88,6 @@ _MEMBERS = f"""
         SELECT DISTINCT archive, boot, pid, start_ticks FROM process, span
         WHERE archive = $archive AND boot = $boot AND pgid = $pgid AND seq BETWEEN first_seq AND last_seq
     )
-    SELECT u.* FROM process_usage AS u JOIN members USING (archive, boot, pid, start_ticks)
+    SELECT u.*, CASE WHEN u.memory_peak < 0 THEN 0 ELSE u.memory_peak END AS memory_peak_bytes
+    FROM process_usage AS u JOIN members USING (archive, boot, pid, start_ticks)
     ORDER BY u.cpu_seconds DESC NULLS LAST, u.pid LIMIT {_PROCESSES}"""  # noqa: S608

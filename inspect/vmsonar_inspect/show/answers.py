@@ -21,8 +21,8 @@ from vmsonar_inspect.tables.database import Tables, open_tables
 from vmsonar_inspect.tables.results import write_csv
 from vmsonar_inspect.tables.where import TimeFrame
 
-#: Steps of the timeline by default.
-STEPS = 48
+#: Steps of the timeline.
+_STEPS = 48
 
 
 class Summary(model.AnswerPart):
@@ -92,7 +92,7 @@ ROW_TYPES: dict[str, type] = {
 }
 
 
-def rows_of(inspection: Inspection, view: str, zone: tzinfo, steps: int = STEPS) -> list[Any]:
+def rows_of(inspection: Inspection, view: str, zone: tzinfo) -> list[Any]:
     """The rows of a view, of all machines."""
     archives = list(inspection.sources)
     ways: dict[str, Callable[[], Sequence[Any]]] = {
@@ -101,7 +101,7 @@ def rows_of(inspection: Inspection, view: str, zone: tzinfo, steps: int = STEPS)
         "gpus": lambda: inspection.gpus,
         "users": lambda: inspection.users(zone),
         "programs": lambda: inspection.programs(zone),
-        "timeline": lambda: [at for archive in archives for at in inspection.timeline(archive, steps)],
+        "timeline": lambda: [at for archive in archives for at in inspection.timeline(archive, _STEPS)],
         "advice": lambda: [advice for archive in archives for advice in inspection.advice(archive)],
         "gaps": lambda: [gap for _, gap in inspection.gaps],
     }

@@ -19,7 +19,6 @@ Every field is always there, null where nothing is known.
 
 
 def page() -> str:
-    """The whole page."""
     kinds: dict[type[msgspec.Struct], None] = {}
     for kind in (Document, Summary, Story, *ROW_TYPES.values()):
         _collect(kind, kinds)

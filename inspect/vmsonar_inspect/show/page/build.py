@@ -115,13 +115,11 @@ _ZOOM = tag(
 def _footer(found: Summary) -> Markup:
     version = found.machine.vmsonar_version
     by = f" by vmsonar {version}" if version else ""
-    return tag(
-        "footer", f"Archive {found.machine.archive}, recorded{by}. ~ marks an estimate, ≥ a lower bound."
-    )
+    what = f"Archive {found.machine.archive}, recorded{by}"
+    return tag("footer", f"{what}. ~ marks an estimate, ≥ a lower bound.")
 
 
 def document(title: str, body: str, data: dict[str, Any] | None = None) -> str:
-    """The whole file."""
     style, policy, end = _asset("page.css"), "default-src 'none'", ""
     policy += f"; style-src '{_hash(style)}'; img-src data:; base-uri 'none'; form-action 'none'"
     if data is not None:

@@ -6,7 +6,6 @@ from typing import Any
 
 from vmsonar_archive.system.text import printable
 
-from vmsonar_inspect.facts.model import GpuUse
 from vmsonar_inspect.facts.queries import JOB_KEY, Key, Record, grouped, key_of, weighted_mean
 from vmsonar_inspect.facts.timeline import Steps
 from vmsonar_inspect.inspection import Inspection
@@ -58,11 +57,8 @@ def _chart(unit: str, series: list[dict[str, Any]], **more: Any) -> Chart:
 
 
 def _series(name: str, colour: int, values: Iterable[float | None], line: bool = False) -> dict[str, Any]:
-    found = {
-        "name": printable(name, _LONGEST_NAME),
-        "colour": colour,
-        "values": [_short(value) for value in values],
-    }
+    said = printable(name, _LONGEST_NAME)
+    found = {"name": said, "colour": colour, "values": [_short(value) for value in values]}
     return {**found, "line": True} if line else found
 
 
@@ -176,21 +172,21 @@ class MachineCharts:
             return {}
         rows = grouped(self._rows(_GPUS), itemgetter("gpu_uuid"))
         memory = max(gpu.memory_total_bytes or 0 for gpu in gpus) or None
-        return {
-            "gpu-busy": _chart("percent", self._cards(gpus, rows, "util"), top=100),
-            "gpu-memory": _chart("bytes", self._cards(gpus, rows, "memory"), top=memory),
-            "gpu-power": _chart("watts", self._cards(gpus, rows, "watts")),
-        }
+        unseen: Values = [None] * len(self.moments)
 
-    def _cards(
-        self, gpus: Sequence[GpuUse], rows: dict[str, list[Record]], measure: str
-    ) -> list[dict[str, Any]]:
-        found = []
-        for number, gpu in enumerate(gpus):
-            label = f"GPU {gpu.index}" if gpu.index is not None else gpu.gpu
-            values = _summed([None] * len(self.moments), rows.get(gpu.gpu, []), measure)
-            found.append(_series(label, number % _OTHERS, values, line=len(gpus) > 1))
-        return found
+        def cards(measure: str) -> list[dict[str, Any]]:
+            found = []
+            for number, gpu in enumerate(gpus):
+                label = f"GPU {gpu.index}" if gpu.index is not None else gpu.gpu
+                values = _summed(unseen, rows.get(gpu.gpu, []), measure)
+                found.append(_series(label, number % _OTHERS, values, line=len(gpus) > 1))
+            return found
+
+        return {
+            "gpu-busy": _chart("percent", cards("util"), top=100),
+            "gpu-memory": _chart("bytes", cards("memory"), top=memory),
+            "gpu-power": _chart("watts", cards("watts")),
+        }
 
 
 _STACK = """
@@ -255,14 +251,9 @@ def fleet_data(inspection: Inspection, rows: Sequence[FleetRow], zone: str) -> d
         busy = grouped(steps.rows(inspection.queries, _FLEET_GPUS), itemgetter("archive"))
         # Idle GPUs are what the reader looks for.
         least = sorted(with_gpus, key=lambda row: row.gpu_util.mean or 0.0)[:_NAMED]
-        lines = [
-            _series(
-                row.hostname or row.archive[:8],
-                colour,
-                _summed(empty, busy.get(row.archive, []), "util"),
-                line=True,
-            )
-            for colour, row in enumerate(least)
-        ]
+        lines = []
+        for colour, row in enumerate(least):
+            values = _summed(empty, busy.get(row.archive, []), "util")
+            lines.append(_series(row.hostname or row.archive[:8], colour, values, line=True))
         charts["fleet-gpus"] = _chart("percent", lines, top=100)
     return _data(steps, zone, charts)

@@ -15,6 +15,7 @@ from vmsonar_archive.system.text import printable
 from vmsonar_inspect.advice.figures import written
 from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.fields import shown_field
+from vmsonar_inspect.facts.machine import RATES
 from vmsonar_inspect.facts.model import Advice, Severity, Verdict
 from vmsonar_inspect.facts.units import UNKNOWN
 from vmsonar_inspect.show.columns import Column, columns_of, size_words
@@ -181,10 +182,7 @@ _OF = {
     "memory_bytes": "memory_total_bytes",
     "gpu_util": "gpus",
     "gpu_memory_bytes": "gpu_memory_total_bytes",
-    "disk_read_rate": None,
-    "disk_write_rate": None,
-    "received_rate": None,
-    "sent_rate": None,
+    **dict.fromkeys(RATES),
 }
 
 

@@ -181,7 +181,6 @@ class Screen:
         yield self._planned(PLANS[place])
 
     def _planned(self, plan: ScreenPlan) -> "RenderableType":
-        """The screen by one plan."""
         summary = self.summary
         parts: list[RenderableType] = [header(summary.machine, summary.coverage, self.zone)]
         if not summary.coverage.samples:

@@ -100,7 +100,6 @@ _SPARKS = 160
 def render_view(
     inspection: Inspection, view: str, zone: tzinfo, sort: str | None = None, top: int | None = None
 ) -> "RenderableType":
-    """A view for the terminal."""
     many = len(inspection.sources) > 1
     if view == "summary" and many:
         return _fleet(inspection, zone, top)
