@@ -98,7 +98,7 @@ def use_of(record: Record, name: str) -> Use:
 def struct_of(kind: type[S], row: Record, columns: Mapping[str, str] | None = None, **more: Any) -> S:
     """A Struct of the columns that are named like its fields, but for those named here, and of what is given.
 
-    A use is made of its four columns; what is null keeps the field's default.
+    A use is made of its four columns. What is null is None, and the default where the field cannot be None.
     """
     for field in fields_of(kind):
         if field.name in more:
