@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import IO, Annotated, Any
 
 from msgspec.structs import asdict
-from vmsonar_archive.records.fields import fields_of
-from vmsonar_archive.records.fields import about
+from vmsonar_archive.records.fields import about, fields_of
 from vmsonar_archive.system.moments import covered_words, span_words
 
 from vmsonar_inspect.advice.figures import ratio
