@@ -4,13 +4,11 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
-from vmsonar_archive.format.lines import encode_row
-from vmsonar_archive.records import Card, GpuProcessRow, GpuRow
+from vmsonar_archive.records import Card, GpuRow
 from vmsonar_archive.records.ids import SeriesIds
 
 from vmsonar.collectors.base import Collector, Rows, Setup, Tick, Trouble, Troubles
-from vmsonar.collectors.gpu.faults import TIMEOUT
-from vmsonar.collectors.gpu.reading import GpuUse, Reading
+from vmsonar.collectors.gpu.reading import Reading
 from vmsonar.host.proc_pid import PGRP, START, read_stat
 from vmsonar.host.roots import Host
 
@@ -56,18 +54,27 @@ class GpuCollector(Collector):
         if self._cards is None or tick.fresh or seen != self._seen:
             self._cards = self.read_cards()
         self._seen = seen
-        self._known = [_identity(row) for row in reading.rows]
-        self._fault = None if reading.fault is None else reading.fault.reason
+        self._known = [
+            GpuRow(
+                gpu_uuid=row.gpu_uuid, gpu_index=row.gpu_index, parent_uuid=row.parent_uuid, vendor=row.vendor
+            )
+            for row in reading.rows
+        ]
         rows = self._joined(tick, reading)
-        self._troubles.tell(self._troubles_of(reading), tick, rows)
+        troubles: list[Trouble] = [*reading.troubles]
+        self._fault = None
+        if reading.fault is not None:
+            self._fault = reading.fault.reason
+            troubles.append((self._fault, reading.fault.detail or f"{self.what} GPUs"))
+        self._troubles.tell(troubles, tick, rows)
         return rows
 
     def overdue(self, waited: float) -> tuple[Rows, str]:
         """The known GPUs as unreadable."""
-        self._fault = TIMEOUT
+        self._fault = "timeout"
         rows = Rows()
         for row in self._known:
-            row.error = TIMEOUT
+            row.error = self._fault
             row.series_id = self._series_id(row.gpu_uuid)
             rows.add("gpu", row)
         return rows, f"the {self.what} driver has not answered for {self.time_limit:g} s"
@@ -79,38 +86,19 @@ class GpuCollector(Collector):
     def has_news(self) -> bool:
         return self._told is not None and self._told != self._seen
 
-    def _troubles_of(self, reading: Reading) -> list[Trouble]:
-        troubles: list[Trouble] = [*reading.troubles]
-        if reading.fault is not None:
-            troubles.append((reading.fault.reason, reading.fault.detail or f"{self.what} GPUs"))
-        return troubles
-
     def _joined(self, tick: Tick, reading: Reading) -> Rows:
         rows = Rows()
         for row in reading.rows:
             row.series_id = self._series_id(row.gpu_uuid)
             rows.add("gpu", row)
-        rows.extend("gpu_process", [encode_row(self._process_row(tick, use)) for use in reading.uses])
+        for use in reading.uses:
+            use.start_ticks, use.pgid = self._identify(tick, use.pid)
+            rows.add("gpu_process", use)
         for event in reading.events:
             if event.gpu_uuid is not None:
                 event.series_id = self._series_id(event.gpu_uuid)
             rows.add("event", event)
         return rows
-
-    def _process_row(self, tick: Tick, use: GpuUse) -> GpuProcessRow:
-        start_ticks, pgid = self._identify(tick, use.pid)
-        return GpuProcessRow(
-            gpu_uuid=use.gpu_uuid,
-            pid=use.pid,
-            start_ticks=start_ticks,
-            pgid=pgid,
-            usage="+".join(use.usages) or None,
-            gpu_util=use.gpu_util,
-            gpu_util_source=use.util_source,
-            memory_util=use.memory_util,
-            memory_used=use.memory,
-            engine_time=use.engine_time,
-        )
 
     def _identify(self, tick: Tick, pid: int) -> tuple[int | None, int | None]:
         """Start ticks and process group; None for a process that is gone."""
@@ -130,9 +118,3 @@ class GpuCollector(Collector):
 def time_limit(setup: Setup) -> float:
     """Seconds that a driver may take: well within the half of an interval that the guard grants at most."""
     return min(2.0, setup.config.interval / 6)
-
-
-def _identity(row: GpuRow) -> GpuRow:
-    return GpuRow(
-        gpu_uuid=row.gpu_uuid, gpu_index=row.gpu_index, parent_uuid=row.parent_uuid, vendor=row.vendor
-    )

@@ -1,24 +1,33 @@
-"""What a driver returns: rows, use by processes, events; energy is integrated where it reports only power."""
+"""What a driver returns: rows, events, or a fault; energy is integrated where it reports only power."""
 
 from dataclasses import dataclass, field
 
-from vmsonar_archive.records import EventRow, GpuRow
-
-from vmsonar.collectors.gpu.faults import GpuFault
+from vmsonar_archive.records import EventRow, GpuProcessRow, GpuRow
 
 
-@dataclass(slots=True)
-class GpuUse:
-    """What one process uses of one GPU."""
+class GpuFault(Exception):
+    """A failure of a driver, with the stable word that stands in rows and gaps."""
 
-    gpu_uuid: str
-    pid: int
-    usages: list[str] = field(default_factory=list)
-    memory: int | None = None
-    gpu_util: float | None = None
-    memory_util: float | None = None
-    util_source: str | None = None
-    engine_time: int | None = None
+    def __init__(self, reason: str, detail: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.detail = detail
+
+
+class ValueFault(GpuFault):
+    """This value cannot be had."""
+
+
+class UnsupportedFault(ValueFault):
+    """Asking for this value again is pointless until the driver is opened anew."""
+
+
+class DeviceFault(GpuFault):
+    """This device cannot be read; the others can."""
+
+
+class DriverFault(GpuFault):
+    """No device can be read."""
 
 
 @dataclass(slots=True)
@@ -26,7 +35,8 @@ class Reading:
     """What one source said at one tick."""
 
     rows: list[GpuRow] = field(default_factory=list)
-    uses: list[GpuUse] = field(default_factory=list)
+    #: What each process uses of each GPU; who the process is gets filled in later.
+    uses: list[GpuProcessRow] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     #: Why the source as a whole could not be read.
     fault: GpuFault | None = None

@@ -9,8 +9,7 @@ from vmsonar_archive.system.errors import way_to_add
 
 from vmsonar.collectors.base import Setup, Tick
 from vmsonar.collectors.gpu.collector import GpuCollector, time_limit
-from vmsonar.collectors.gpu.faults import DriverFault
-from vmsonar.collectors.gpu.reading import Reading
+from vmsonar.collectors.gpu.reading import DriverFault, Reading
 from vmsonar.host.files import read_text
 from vmsonar.host.roots import Host
 
@@ -58,7 +57,7 @@ class NvidiaCollector(GpuCollector):
                 return Reading(fault=self._fault_without_driver())
             # ctypes and NVML's bindings cost memory that a machine without a GPU need not spend
             from vmsonar.collectors.gpu.nvidia.driver import NvidiaDriver
-            from vmsonar.collectors.gpu.nvidia.gate import Nvml
+            from vmsonar.collectors.gpu.nvidia.nvml import Nvml
 
             self._driver = NvidiaDriver(Nvml(self._library), self._processes)
         return self._driver.sample(version, tick.time, tick.boottime)
