@@ -17,7 +17,6 @@ from vmsonar.collectors.container.wire import (
 )
 from vmsonar.companion import facts as pick
 from vmsonar.companion.api import CONTAINER_ID, MAX_EVENT, CompanionSettings, EngineApi
-from vmsonar.companion.facts import exit_code_of, shown_command
 from vmsonar.companion.failures import EngineError, TooLarge
 from vmsonar.companion.ownership import client_user, clients, home_owner, path_owner
 from vmsonar.host.backoff import Backoff
@@ -66,8 +65,7 @@ class Follower:
             except EngineError as error:
                 self._complain(error)
             except Exception as error:  # an answer of another shape than any engine gives
-                detail = masked(f"{self._path}: {type(error).__name__}: {error}")
-                self._say(EngineState(socket=self._path, state="protocol", detail=detail))
+                self._complain(EngineError(masked(f"{self._path}: {type(error).__name__}: {error}")))
             if time.monotonic() - began > self._settings.longest_wait:
                 backoff.reset()
             stopping.wait(backoff.next())
@@ -75,10 +73,9 @@ class Follower:
     def _complain(self, error: EngineError) -> None:
         """One cut connection is no trouble yet; several in a row are."""
         self._cuts = self._cuts + 1 if error.state == "cut" else 0
-        if error.state != "cut":
-            self._say(EngineState(socket=self._path, state=error.state, detail=str(error)))
-        elif self._cuts >= _CUTS_IN_A_ROW:
-            self._say(EngineState(socket=self._path, state="protocol", detail=str(error)))
+        if error.state != "cut" or self._cuts >= _CUTS_IN_A_ROW:
+            state = "protocol" if error.state == "cut" else error.state
+            self._say(EngineState(socket=self._path, state=state, detail=str(error)))
 
     def _session(self, stopping: threading.Event) -> None:
         api = EngineApi(self._path, self._settings.answer_seconds)
@@ -93,19 +90,15 @@ class Follower:
         self._say_ok(about)
         self._put(SnapshotDone())
         while not stopping.is_set():
-            self._listen(api, self._heard_until)
+            api.ping()
+            until = time.time() + self._settings.window_seconds
+            self._hear_all(api, self._heard_until, until)
+            self._heard_until = until
             self._say_ok(about)
 
     def _say_ok(self, about: Mapping[str, Any]) -> None:
         beyond = next(iter(self._too_large.values()), None)
         self._say(EngineState(socket=self._path, state="ok", detail=beyond, **about))
-
-    def _listen(self, api: EngineApi, since: float) -> None:
-        """Hears one window of events."""
-        api.ping()
-        until = time.time() + self._settings.window_seconds
-        self._hear_all(api, since, until)
-        self._heard_until = until
 
     def _hear_all(self, api: EngineApi, since: float, until: float) -> None:
         for event in api.events(since, until):
@@ -183,7 +176,7 @@ class Follower:
                 container_id=container_id,
                 action=action,
                 time_ns=moment,
-                exit_code=exit_code_of(attributes) if action == "die" else None,
+                exit_code=pick.exit_code_of(attributes) if action == "die" else None,
                 detail=printable(detail, _LONGEST_DETAIL) or None,
             )
         )
@@ -235,7 +228,7 @@ class Inquiry:
 
     def ask(self, api: EngineApi, engine: str, container_id: str, is_new: bool) -> ContainerFacts | None:
         """The facts about a container; None when it is gone. For a new one, its client is looked for first."""
-        waiting = list(clients(self._settings.proc)) if is_new else []
+        waiting = list(clients(self._settings.host.proc)) if is_new else []
         answer = api.inspect(container_id)
         if answer is None:
             return None
@@ -257,7 +250,7 @@ class Inquiry:
 
     def _facts(self, api: EngineApi, engine: str, answer: Mapping[str, Any]) -> ContainerFacts:
         facts = pick.from_inspect(answer, engine, self._settings.labels)
-        facts.command = shown_command(pick.arguments_of(answer), self._settings.command_line)
+        facts.command = pick.command_of(answer, self._settings.command_line)
         facts.image_digest = self._digest(api, facts.image_digest)
         if folder := pick.working_dir_of(answer):
             facts.compose_user = path_owner(folder)
