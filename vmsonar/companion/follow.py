@@ -19,7 +19,7 @@ from vmsonar.companion import facts as pick
 from vmsonar.companion.api import CONTAINER_ID, MAX_EVENT, CompanionSettings, EngineApi
 from vmsonar.companion.failures import EngineError, TooLarge
 from vmsonar.companion.ownership import client_user, clients, home_owner, path_owner
-from vmsonar.host.backoff import Backoff
+from vmsonar.host.clock import Backoff
 
 _EVENTS = {
     "create": "create",

@@ -4,6 +4,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from vmsonar_archive.records import CostRow, EventRow, GapRow, SysInfo
@@ -11,6 +12,7 @@ from vmsonar_archive.write.losses import AppendFailed
 from vmsonar_archive.write.writer import ArchiveWriter
 
 from vmsonar.collectors.base import Collector, Rows, Tick
+from vmsonar.collectors.registry import COLLECTORS, Entry
 from vmsonar.daemon.guards import guard
 from vmsonar.daemon.log import Log
 from vmsonar.daemon.notify import Watchdog
@@ -68,26 +70,34 @@ def _running_time(pid: int) -> int:
         return 0
 
 
+@dataclass(slots=True)
+class Surroundings:
+    """What outlives an archive and a configuration."""
+
+    clock: Clock
+    log: Log
+    watchdog: Watchdog
+    entries: Sequence[Entry] = COLLECTORS
+
+
 class Recorder:
     """One sampler that fills one archive."""
 
-    def __init__(
-        self, sampler: Sampler, writer: ArchiveWriter, boot: str, clock: Clock, log: Log, watchdog: Watchdog
-    ) -> None:
+    def __init__(self, sampler: Sampler, writer: ArchiveWriter, boot: str, around: Surroundings) -> None:
         self.sampler = sampler
         self.writer = writer
         self.samples = 0
         self._boot = boot
-        self._clock = clock
-        self._log = log
-        self._watchdog = watchdog
+        self._clock = around.clock
+        self._log = around.log
+        self._watchdog = around.watchdog
         self._trouble: str | None = None
 
     def record(
         self,
         events: Iterable[EventRow] = (),
         late: int = 0,
-        hurry: Callable[[], bool] = lambda: False,
+        hurry: Callable[[], bool] = _no_hurry,
         last_events: Callable[[], Iterable[EventRow]] = tuple,
         gaps: Iterable[GapRow] = (),
     ) -> bool:
@@ -108,7 +118,15 @@ class Recorder:
             rows.add("event", event)
         for gap in gaps:
             rows.add("gap", gap)
-        rows.add("cost", self._cost(began, late))
+        cost = CostRow(
+            cpu_time=time.process_time_ns(),
+            child_cpu_time=child_cpu_time(self.sampler.companions()),
+            wall_time=self._clock.monotonic_ns() - began,
+            late_time=late,
+            bytes_written=self.writer.bytes_written,
+            samples_lost=self.writer.samples_lost,
+        )
+        rows.add("cost", cost)
         self._watchdog.resting()
         written = self._write(lambda: self.writer.append(tick.time, tick.boot, tick.boottime, rows.by_kind))
         self.writer.maintain()
@@ -119,28 +137,17 @@ class Recorder:
         """Appends a sysinfo record."""
         self._write(lambda: self.writer.append_sysinfo(info))
 
-    def _cost(self, began: int, late: int) -> CostRow:
-        return CostRow(
-            cpu_time=time.process_time_ns(),
-            child_cpu_time=child_cpu_time(self.sampler.companions()),
-            wall_time=self._clock.monotonic_ns() - began,
-            late_time=late,
-            bytes_written=self.writer.bytes_written,
-            samples_lost=self.writer.samples_lost,
-        )
-
     def _write(self, append: Callable[[], int]) -> bool:
         """Appends; a disk that fails is logged when it begins to and when it is well again."""
+        before, self._trouble = self._trouble, None
         try:
             append()
         except AppendFailed as error:
-            if error.reason != self._trouble:
-                self._log.error(str(error))
             self._trouble = error.reason
+            if error.reason != before:
+                self._log.error(str(error))
             return False
-        else:
-            if self._trouble is not None:
-                lost = self.writer.samples_lost
-                self._log.warning(f"writing to {self.writer.root} again; {lost} samples were lost so far")
-            self._trouble = None
-            return True
+        if before is not None:
+            lost = self.writer.samples_lost
+            self._log.warning(f"writing to {self.writer.root} again; {lost} samples were lost so far")
+        return True

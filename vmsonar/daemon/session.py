@@ -1,8 +1,7 @@
 """One session of recording: the archive, collectors and schedule of one configuration and one machine identity."""
 
 import errno
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from vmsonar_archive.format.identity import NodeIdentity
@@ -13,25 +12,13 @@ from vmsonar_archive.write.losses import reason_of
 from vmsonar_archive.write.writer import ArchiveWriter
 
 from vmsonar.collectors.base import setup_for
-from vmsonar.collectors.registry import COLLECTORS, Entry, make_collectors
+from vmsonar.collectors.registry import make_collectors
 from vmsonar.config.schema import Config
-from vmsonar.daemon.log import Log
-from vmsonar.daemon.notify import Watchdog
 from vmsonar.daemon.options import DaemonOptions
-from vmsonar.daemon.recorder import Recorder, Sampler
-from vmsonar.host.clock import Clock, Schedule
+from vmsonar.daemon.recorder import Recorder, Sampler, Surroundings
+from vmsonar.host.clock import Schedule
 from vmsonar.host.identity import boot_id
 from vmsonar.host.roots import archive_to_write
-
-
-@dataclass(slots=True)
-class Surroundings:
-    """What outlives a session."""
-
-    clock: Clock
-    log: Log
-    watchdog: Watchdog
-    entries: Sequence[Entry] = COLLECTORS
 
 
 def budget_of(config: Config) -> Budget:
@@ -70,7 +57,6 @@ class Session:
     """An archive that is being written, by collectors that are set up for it."""
 
     config: Config
-    root: Path
     node: NodeIdentity
     writer: ArchiveWriter
     recorder: Recorder
@@ -102,10 +88,9 @@ class Session:
         )
         collectors = make_collectors(setup, tuple(around.entries))
         sampler = Sampler(collectors, config.interval, around.clock, around.log)
-        boot = boot_id(config.host)
-        recorder = Recorder(sampler, writer, boot, around.clock, around.log, around.watchdog)
+        recorder = Recorder(sampler, writer, boot_id(config.host), around)
         schedule = Schedule(round(config.interval * 1e9), node.machine_id)
-        return cls(config, writer.root, node, writer, recorder, schedule, around)
+        return cls(config, node, writer, recorder, schedule, around)
 
     def with_config(self, config: Config) -> "Session":
         """The same archive under another configuration; this session is as it was if that raises."""
@@ -116,10 +101,6 @@ class Session:
             other.recorder.sampler.close()
             raise
         return other
-
-    def renamed(self, node: NodeIdentity) -> "Session":
-        """The same session on a machine that got another name."""
-        return replace(self, node=node)
 
     def close(self) -> bool:
         """Seals and lets go; False when the disk was too slow to wait for."""

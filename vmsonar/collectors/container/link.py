@@ -12,8 +12,7 @@ from pathlib import Path
 from vmsonar_archive.system.children import python
 
 from vmsonar.collectors.container.wire import MAX_LINE, AnyMessage, SnapshotDone, from_line
-from vmsonar.host.backoff import Backoff
-from vmsonar.host.clock import Clock
+from vmsonar.host.clock import Backoff, Clock
 
 #: Where a companion that runs as a unit of its own listens, below /run.
 COMPANION_SOCKET = "vmsonar/engine.sock"

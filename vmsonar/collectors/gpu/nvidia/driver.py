@@ -18,7 +18,7 @@ from vmsonar.collectors.gpu.nvidia.device import (
 )
 from vmsonar.collectors.gpu.nvidia.nvml import Nvml, at_opening
 from vmsonar.collectors.gpu.reading import DeviceFault, DriverFault, GpuFault, Reading, ValueFault
-from vmsonar.host.backoff import Backoff
+from vmsonar.host.clock import Backoff
 
 _SECOND = 1_000_000_000
 # Each reading of PCIe traffic blocks for 20 ms, so it is made rarely.
