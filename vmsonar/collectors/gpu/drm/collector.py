@@ -10,8 +10,7 @@ from vmsonar_archive.records import Capability, Card
 from vmsonar_archive.records.ids import SeriesIds
 
 from vmsonar.collectors.base import Setup, Tick
-from vmsonar.collectors.gpu.collector import GpuCollector, time_limit
-from vmsonar.collectors.gpu.reading import Reading
+from vmsonar.collectors.gpu.collector import GpuCollector, Reading, time_limit
 from vmsonar.host.roots import Host
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vmsonar_archive.records import Card, GpuRow
 
-from vmsonar.collectors.gpu.reading import Integrator
+from vmsonar.collectors.gpu.collector import Integrator
 from vmsonar.host.files import read_text
 
 _CARD = re.compile(r"card([0-9]+)")

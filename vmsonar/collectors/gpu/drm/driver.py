@@ -7,6 +7,7 @@ from pathlib import Path
 from vmsonar_archive.records import Card, EventRow, GpuProcessRow, GpuRow
 
 from vmsonar.collectors.base import ProcessFacts
+from vmsonar.collectors.gpu.collector import Reading
 from vmsonar.collectors.gpu.drm.clients import (
     ClientMeters,
     ClientUse,
@@ -26,7 +27,6 @@ from vmsonar.collectors.gpu.drm.devices import (
     read_amd,
     read_intel,
 )
-from vmsonar.collectors.gpu.reading import Reading
 from vmsonar.host.roots import Host
 
 

@@ -8,8 +8,7 @@ from vmsonar_archive.records.ids import SeriesIds
 from vmsonar_archive.system.errors import way_to_add
 
 from vmsonar.collectors.base import Setup, Tick
-from vmsonar.collectors.gpu.collector import GpuCollector, time_limit
-from vmsonar.collectors.gpu.reading import DriverFault, Reading
+from vmsonar.collectors.gpu.collector import DriverFault, GpuCollector, Reading, time_limit
 from vmsonar.host.files import read_text
 from vmsonar.host.roots import Host
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from vmsonar_archive.records import Card, GpuProcessRow, GpuRow
 
+from vmsonar.collectors.gpu.collector import DeviceFault, GpuFault, Integrator, UnsupportedFault, ValueFault
 from vmsonar.collectors.gpu.nvidia.nvml import Nvml
-from vmsonar.collectors.gpu.reading import DeviceFault, GpuFault, Integrator, UnsupportedFault, ValueFault
 
 _NOT_AVAILABLE_32 = 0xFFFFFFFF
 _LARGEST = (1 << 63) - 1

@@ -7,6 +7,7 @@ from typing import Any
 
 from vmsonar_archive.records import Card, EventRow
 
+from vmsonar.collectors.gpu.collector import DeviceFault, DriverFault, GpuFault, Reading, ValueFault
 from vmsonar.collectors.gpu.nvidia.device import (
     Device,
     Memory,
@@ -17,7 +18,6 @@ from vmsonar.collectors.gpu.nvidia.device import (
     read_processes,
 )
 from vmsonar.collectors.gpu.nvidia.nvml import Nvml, at_opening
-from vmsonar.collectors.gpu.reading import DeviceFault, DriverFault, GpuFault, Reading, ValueFault
 from vmsonar.host.clock import Backoff
 
 _SECOND = 1_000_000_000

@@ -11,7 +11,7 @@ from typing import Any
 
 from vmsonar_archive.system.errors import way_to_add
 
-from vmsonar.collectors.gpu.reading import (
+from vmsonar.collectors.gpu.collector import (
     DeviceFault,
     DriverFault,
     GpuFault,
