@@ -13,7 +13,7 @@ from vmsonar_archive.write.writer import ArchiveWriter
 
 from vmsonar.collectors.base import Collector, Rows, Tick
 from vmsonar.collectors.registry import COLLECTORS, Entry
-from vmsonar.daemon.guards import guard
+from vmsonar.daemon.guards import Guard
 from vmsonar.daemon.log import Log
 from vmsonar.daemon.notify import Watchdog
 from vmsonar.host.clock import Clock
@@ -32,7 +32,7 @@ class Sampler:
 
     def __init__(self, collectors: Sequence[Collector], interval: float, clock: Clock, log: Log) -> None:
         self.collectors = collectors
-        self._guards = [guard(collector, interval, clock, log) for collector in collectors]
+        self._guards = [Guard(collector, interval, clock, log) for collector in collectors]
 
     def sample(self, tick: Tick, hurry: Callable[[], bool] = _no_hurry) -> Rows:
         """The rows of one tick; never raises for what a collector does."""
