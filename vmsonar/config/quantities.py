@@ -67,7 +67,7 @@ def show_duration(seconds: float) -> str:
     for unit in ("d", "h", "min", "s"):
         if seconds >= _SECONDS[unit] and seconds % _SECONDS[unit] == 0:
             return f"{seconds / _SECONDS[unit]:.0f}{unit}"
-    return f"{seconds * 1000:g}ms"
+    return f"{seconds * 1000:.15g}ms"  # `g` alone would write 1.0005e+06
 
 
 def write_size(size: int) -> str:
