@@ -15,8 +15,7 @@ from vmsonar.config.schema import Config
 from vmsonar.daemon.log import Log
 from vmsonar.daemon.notify import Notifier, Watchdog, watchdog_seconds
 from vmsonar.daemon.options import DaemonOptions
-from vmsonar.daemon.recorder import Surroundings
-from vmsonar.daemon.session import DiskTrouble, Session
+from vmsonar.daemon.session import DiskTrouble, Session, Surroundings
 from vmsonar.daemon.signals import Signals
 from vmsonar.daemon.sysinfo import gather
 from vmsonar.host.clock import Clock, ClockWatch, MissedTicks
@@ -100,7 +99,7 @@ class Daemon:
         if change is not None:
             events.append(self._follow(change))
         self._record(events, late)
-        news = any(collector.has_news() for collector in self._session.recorder.sampler.collectors)
+        news = any(collector.has_news() for collector in self._session.sampler.collectors)
         if news or change is not None or self._described != f"{self._clock.now():%F}":
             self._describe()
 
@@ -109,18 +108,18 @@ class Daemon:
         skipped = late // session.schedule.interval
         self._missed.add(skipped, self._clock.now() - timedelta(microseconds=late // 1000))
         hurry, gaps = (lambda: self._signals.stop), self._missed.rows()
-        if session.recorder.record(events, late, hurry, self._farewell, gaps):
+        if session.record(events, late, hurry, self._farewell, gaps):
             self._missed.told()
         due = self._clock.monotonic_ns() + session.schedule.wait_from(self._clock.wall_ns())
         if self._due:
             self._missed.add(session.schedule.between(self._due, due) - skipped, self._clock.now())
         self._due = due
-        if session.recorder.samples % 10 == 1:
+        if session.samples % 10 == 1:
             self._notifier.status(f"{self._counted()}, into {session.writer.root}")
 
     def _counted(self) -> str:
         """How many samples there are, and how many there should have been."""
-        samples, lost = self._session.recorder.samples, self._session.writer.samples_lost
+        samples, lost = self._session.samples, self._session.writer.samples_lost
         return f"{samples} samples, {lost} lost, {self._missed.total} missed"
 
     def _farewell(self) -> list[EventRow]:
@@ -148,14 +147,14 @@ class Daemon:
 
     def _describe(self) -> None:
         session = self._session
-        info = gather(session.config.host, session.config, session.recorder.sampler.collectors, self._clock)
-        session.recorder.describe(info)
+        info = gather(session.config.host, session.config, session.sampler.collectors, self._clock)
+        session.describe(info)
         self._described = f"{info.time:%F}"
 
     def _say_what_is_hidden(self) -> None:
         hidden = [
             f"{one.collector}: {one.item}"
-            for collector in self._session.recorder.sampler.collectors
+            for collector in self._session.sampler.collectors
             for one in collector.capabilities()
             if not one.available and one.remedy is not None
         ]
@@ -198,7 +197,7 @@ class Daemon:
             return False
         if archive_to_write(self._options.archive, config.archive) == old.writer.root:
             self._session = old.with_config(config)
-            old.recorder.sampler.close()
+            old.sampler.close()
         else:
             self._session = Session.begin(config, self._options, self._identity.node, old.around)
             old.close()

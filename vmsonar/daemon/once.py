@@ -15,8 +15,8 @@ from vmsonar.config.schema import Config
 from vmsonar.daemon.log import Log
 from vmsonar.daemon.notify import Notifier, Watchdog
 from vmsonar.daemon.options import DaemonOptions
-from vmsonar.daemon.recorder import Sampler, Surroundings
-from vmsonar.daemon.session import Session
+from vmsonar.daemon.sampler import Sampler
+from vmsonar.daemon.session import Session, Surroundings
 from vmsonar.daemon.sysinfo import gather
 from vmsonar.host.clock import Clock
 from vmsonar.host.identity import boot_id, node_identity
@@ -79,13 +79,13 @@ def append_one(config: Config, archive: Path) -> Appended:
     clock = Clock()
     around = Surroundings(clock, Log("error"), Watchdog(Notifier({}), clock, None))
     session = Session.begin(config, DaemonOptions(archive=archive), node_identity(config.host), around)
-    recorder, writer = session.recorder, session.writer
-    settle(recorder.sampler)
-    recorder.record()
+    writer = session.writer
+    settle(session.sampler)
+    session.record()
     with open_archive(writer.root) as recorded:
         described = {segment.day for segment in recorded.segments(SYSINFO)}
     if clock.now().date() not in described:
-        recorder.describe(gather(config.host, config, recorder.sampler.collectors, clock))
+        session.describe(gather(config.host, config, session.sampler.collectors, clock))
     writer.tidy()
     session.close()
     return Appended(

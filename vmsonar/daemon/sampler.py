@@ -1,8 +1,8 @@
-"""Keeps one collector from harming the others: failures become gap rows, what may block runs on a thread."""
+"""Runs all collectors for one tick, none harming the others: a failure is a gap row, what may block has a thread."""
 
 import errno
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from vmsonar.collectors.base import Collector, Rows, Tick, Troubles
@@ -16,6 +16,10 @@ _HURRIED = 0.2
 _CLOSING = 1.5
 # Rows of a collector that answered too late are of the past, except those that are said only once.
 _SAID_ONCE = ("event", "gap", "container_info", "job_info", "process_info")
+
+
+def no_hurry() -> bool:
+    return False
 
 
 class Collected(NamedTuple):
@@ -145,3 +149,29 @@ class Guard:
             self._outcome = _collect(self.collector, self._tick)
             self._done.set()
         self.collector.close()
+
+
+class Sampler:
+    """Runs the collectors in their order; those on threads run beside the others."""
+
+    def __init__(self, collectors: Sequence[Collector], interval: float, clock: Clock, log: Log) -> None:
+        self.collectors = collectors
+        self._guards = [Guard(collector, interval, clock, log) for collector in collectors]
+
+    def sample(self, tick: Tick, hurry: Callable[[], bool] = no_hurry) -> Rows:
+        """The rows of one tick; never raises for what a collector does."""
+        rows = Rows()
+        for one in self._guards:
+            one.start(tick)
+        for one in self._guards:
+            one.add_to(rows, tick, hurry)
+        return rows
+
+    def companions(self) -> list[int]:
+        """The helper processes that run now."""
+        pids = [collector.companion_pid for collector in self.collectors]
+        return [pid for pid in pids if pid is not None]
+
+    def close(self) -> None:
+        for one in self._guards:
+            one.close()
