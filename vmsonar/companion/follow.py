@@ -112,7 +112,7 @@ class Follower:
         running = set(api.running())
         for container_id in sorted(running):
             self._ask(api, container_id, is_new=False)
-        for container_id in self._inquiry.known():
+        for container_id in sorted(self._inquiry.client_users):
             if container_id not in running:
                 self._tell_missed(api, container_id)
         self._running = running
@@ -150,8 +150,10 @@ class Follower:
         if action in _LEAVING:
             self._leave(container_id)
             return
-        if action not in _CHANGES or not self._ask(api, container_id, is_new=action == "create"):
-            self._put_if(self._inquiry.from_event(self._engine, container_id, attributes))
+        told = action in _CHANGES and self._ask(api, container_id, is_new=action == "create")
+        if not told and container_id not in self._inquiry.client_users:
+            # the engine has never said more than the event itself
+            self._put(pick.from_event(container_id, attributes, self._engine, self._settings.labels))
         if action in _EVENTS:
             self._tell(container_id, _EVENTS[action], moment, detail.strip(), attributes)
 
@@ -190,18 +192,15 @@ class Follower:
             facts = None
             if len(self._too_large) < _MOST_TOLD:
                 self._too_large[container_id] = str(error)
-        self._put_if(facts)
+        if facts is not None:
+            self._put(facts)
         return facts is not None
 
     def _leave(self, container_id: str) -> None:
         self._running.discard(container_id)
-        self._inquiry.forget(container_id)
+        self._inquiry.client_users.pop(container_id, None)
         self._too_large.pop(container_id, None)
         self._put(ContainerGone(container_id=container_id))
-
-    def _put_if(self, message: AnyMessage | None) -> None:
-        if message is not None:
-            self._put(message)
 
     def _say(self, state: EngineState) -> None:
         """Passes on a state when it changes; the wording of the same trouble may vary."""
@@ -216,15 +215,9 @@ class Inquiry:
 
     def __init__(self, settings: CompanionSettings) -> None:
         self._settings = settings
-        self._client_users: dict[str, int | None] = {}
+        #: Who asked the engine for each container, of those that were asked about and are not gone.
+        self.client_users: dict[str, int | None] = {}
         self._digests: dict[str, str | None] = {}
-
-    def known(self) -> list[str]:
-        """The containers that were asked about and not forgotten."""
-        return sorted(self._client_users)
-
-    def forget(self, container_id: str) -> None:
-        self._client_users.pop(container_id, None)
 
     def ask(self, api: EngineApi, engine: str, container_id: str, is_new: bool) -> ContainerFacts | None:
         """The facts about a container; None when it is gone. For a new one, its client is looked for first."""
@@ -234,19 +227,11 @@ class Inquiry:
             return None
         facts = self._facts(api, engine, answer)
         if waiting:
-            self._client_users[container_id] = client_user(
+            self.client_users[container_id] = client_user(
                 waiting, facts.name or "", facts.image or "", facts.compose_project
             )
-        facts.client_user = self._client_users.setdefault(container_id, None)
+        facts.client_user = self.client_users.setdefault(container_id, None)
         return facts
-
-    def from_event(
-        self, engine: str, container_id: str, attributes: Mapping[str, Any]
-    ) -> ContainerFacts | None:
-        """What the event itself says, unless the engine has said more before."""
-        if container_id in self._client_users:
-            return None
-        return pick.from_event(container_id, attributes, engine, self._settings.labels)
 
     def _facts(self, api: EngineApi, engine: str, answer: Mapping[str, Any]) -> ContainerFacts:
         facts = pick.from_inspect(answer, engine, self._settings.labels)

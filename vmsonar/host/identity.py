@@ -12,8 +12,6 @@ from vmsonar_archive.records.ids import HostName, InstanceId, MachineId, StampId
 from vmsonar.host.files import KeptFile, read_text, stamp_of
 from vmsonar.host.roots import Host
 
-_NO_MACHINE_ID = (None, "uninitialized")
-
 
 def _read(path: Path, kind: Any) -> str | None:
     """An id of that kind; what a reader of the archive would refuse is not written into it."""
@@ -32,7 +30,7 @@ def machine_id(host: Host) -> str:
     """The machine id, or the boot id on an image whose id is not set yet."""
     for path in (host.etc / "machine-id", host.run / "machine-id"):
         text = _read(path, MachineId)
-        if text not in _NO_MACHINE_ID:
+        if text is not None and text != "uninitialized":
             return text
     return boot_id(host)
 
