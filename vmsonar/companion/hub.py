@@ -70,27 +70,19 @@ class Endings:
         return reader.row
 
 
-class Listener:
-    """One sampler at the other end of a socket."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
-        self.backlog = bytearray()
-
-    def exchange(self, line: bytes = b"", hear: bool = False) -> bool:
-        """Sends what fits and keeps the rest; False when the listener is gone or asleep."""
-        self.backlog += line
-        try:
-            # A listener says nothing; the end of its stream means that it is gone.
-            if hear and not self.connection.recv(4096):
-                return False
-            while self.backlog:
-                del self.backlog[: self.connection.send(self.backlog)]
-        except BlockingIOError:
-            return len(self.backlog) <= MAX_BACKLOG
-        except OSError:
+def _exchange(listener: socket.socket, backlog: bytearray, hear: bool) -> bool:
+    """Sends what fits and keeps the rest; False when the listener is gone or asleep."""
+    try:
+        # A listener says nothing; the end of its stream means that it is gone.
+        if hear and not listener.recv(4096):
             return False
-        return True
+        while backlog:
+            del backlog[: listener.send(backlog)]
+    except BlockingIOError:
+        return len(backlog) <= MAX_BACKLOG
+    except OSError:
+        return False
+    return True
 
 
 class Hub:
@@ -104,7 +96,8 @@ class Hub:
         self._wake_write.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._empty_queue)
-        self._listeners: dict[socket.socket, Listener] = {}
+        #: The samplers at the other ends, and what each has still to be sent.
+        self._backlogs: dict[socket.socket, bytearray] = {}
         self._states: dict[str, EngineState] = {}
         self._facts: dict[str, ContainerFacts] = {}
 
@@ -132,7 +125,7 @@ class Hub:
     def add(self, connection: socket.socket) -> None:
         """Adds a listener and sends it all that is known."""
         connection.setblocking(False)
-        self._listeners[connection] = Listener(connection)
+        self._backlogs[connection] = bytearray()
         self._selector.register(
             connection,
             selectors.EVENT_READ,
@@ -144,7 +137,7 @@ class Hub:
 
     def run(self, stopping: threading.Event, until_alone: bool) -> None:
         """Runs until told to stop or, with `until_alone`, until the last listener is gone."""
-        while not stopping.is_set() and not (until_alone and not self._listeners):
+        while not stopping.is_set() and not (until_alone and not self._backlogs):
             ready = self._selector.select(timeout=60)
             # Ends first: the engine tells of an end later than the kernel, and the total goes with it.
             ready.sort(key=lambda pair: pair[0].data is not None)
@@ -157,7 +150,7 @@ class Hub:
 
     def close(self) -> None:
         """Gives back what it holds."""
-        for connection in list(self._listeners):
+        for connection in list(self._backlogs):
             self._drop(connection)
         self._selector.close()
         self._wake_read.close()
@@ -192,22 +185,23 @@ class Hub:
 
     def _broadcast(self, message: AnyMessage) -> None:
         line = to_line(message)
-        for connection in list(self._listeners):
+        for connection in list(self._backlogs):
             self._serve(connection, line)
 
     def _serve(self, connection: socket.socket, line: bytes = b"", hear: bool = False) -> None:
-        listener = self._listeners.get(connection)
-        if listener is None:
+        backlog = self._backlogs.get(connection)
+        if backlog is None:
             return
-        if not listener.exchange(line, hear):
+        backlog += line
+        if not _exchange(connection, backlog, hear):
             self._drop(connection)
             return
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if listener.backlog else 0)
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if backlog else 0)
         key = self._selector.get_key(connection)
         if key.events != wanted:
             self._selector.modify(connection, wanted, key.data)
 
     def _drop(self, connection: socket.socket) -> None:
-        del self._listeners[connection]
+        del self._backlogs[connection]
         self._selector.unregister(connection)
         connection.close()

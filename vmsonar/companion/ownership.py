@@ -5,6 +5,7 @@ import pwd
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -94,9 +95,7 @@ def client_user(found: list[EngineClient], name: str, image: str, project: str |
 
 
 def _names(client: EngineClient, name: str) -> bool:
-    return f"--name={name}" in client.arguments or any(
-        pair == ("--name", name) for pair in zip(client.arguments, client.arguments[1:], strict=False)
-    )
+    return f"--name={name}" in client.arguments or ("--name", name) in pairwise(client.arguments)
 
 
 def _fits(client: EngineClient, image: str, project: str | None) -> bool:

@@ -30,6 +30,8 @@ from vmsonar.host.roots import archive_to_write
 
 # Our own children, whatever root the collectors look below.
 _PROC = Path("/proc")
+# What a disk says that may have room, or be well, again later.
+_MAY_PASS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 @dataclass(slots=True)
@@ -58,19 +60,6 @@ class DiskTrouble(VmsonarError):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
-
-
-_MAY_PASS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-
-
-def _open(root: Path, config: Config, node: NodeIdentity, around: Surroundings) -> ArchiveWriter:
-    try:
-        return ArchiveWriter.open(root, node, budget_of(config), now=around.clock.now)
-    except OSError as error:
-        said = f"cannot record into {root}: {error.strerror or error}"
-        if error.errno in _MAY_PASS:
-            raise DiskTrouble(reason_of(error), said) from None
-        raise VmsonarError(f"{said}; choose another folder with --archive") from None
 
 
 def child_cpu_time(running: Iterable[int]) -> int:
@@ -119,7 +108,13 @@ class Session:
         root = archive_to_write(options.archive, config.archive)
         if (owner := write_as_owner(root)) is not None:
             around.log.warning(f"working as {owner}, who owns {root}: what only root can see is not recorded")
-        writer = _open(root, config, node, around)
+        try:
+            writer = ArchiveWriter.open(root, node, budget_of(config), now=around.clock.now)
+        except OSError as error:
+            said = f"cannot record into {root}: {error.strerror or error}"
+            if error.errno in _MAY_PASS:
+                raise DiskTrouble(reason_of(error), said) from None
+            raise VmsonarError(f"{said}; choose another folder with --archive") from None
         for finding in writer.misfits():
             around.log.error(f"{root}/{finding.path} {finding.detail}")
         try:

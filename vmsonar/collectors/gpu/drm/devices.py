@@ -61,12 +61,17 @@ def find_devices(sys: Path, names: list[str], vendors: Collection[str]) -> list[
     """The cards whose driver is one of the wanted makers', in order of their numbers."""
     found = [_device(sys / "class/drm" / name) for name in names]
     devices = [device for device in found if device is not None and device.vendor in vendors]
-    _tell_apart(devices)
+    times = Counter(device.uuid for device in devices)
+    for device in devices:
+        if times[device.uuid] > 1:
+            # parts of one package can share its id
+            device.uuid = f"{device.uuid}-{device.bus_address}"
     return sorted(devices, key=lambda device: device.index)
 
 
 def _device(card: Path) -> DrmDevice | None:
-    facts = _uevent(card / "device/uevent")
+    lines = (read_text(card / "device/uevent") or "").splitlines()
+    facts = dict(line.split("=", 1) for line in lines if "=" in line)
     driver, bus_address = facts.get("DRIVER", ""), facts.get("PCI_SLOT_NAME", "")
     match = _CARD.fullmatch(card.name)
     if driver not in _VENDORS or not bus_address or match is None:
@@ -75,19 +80,6 @@ def _device(card: Path) -> DrmDevice | None:
     unique = read_text(card / "device/unique_id")
     uuid = f"{vendor.upper()}-{unique}" if unique else f"PCI-{bus_address}"
     return DrmDevice(card, int(match[1]), driver, vendor, bus_address, facts.get("PCI_ID"), uuid)
-
-
-def _tell_apart(devices: list[DrmDevice]) -> None:
-    """Parts of one package can share its id: then the bus address is added."""
-    times = Counter(device.uuid for device in devices)
-    for device in devices:
-        if times[device.uuid] > 1:
-            device.uuid = f"{device.uuid}-{device.bus_address}"
-
-
-def _uevent(path: Path) -> dict[str, str]:
-    lines = (read_text(path) or "").splitlines()
-    return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
 def read_int(path: Path) -> int | None:

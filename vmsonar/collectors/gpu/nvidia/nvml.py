@@ -11,13 +11,7 @@ from typing import Any
 
 from vmsonar_archive.system.errors import way_to_add
 
-from vmsonar.collectors.gpu.collector import (
-    DeviceFault,
-    DriverFault,
-    GpuFault,
-    UnsupportedFault,
-    ValueFault,
-)
+from vmsonar.collectors.gpu.collector import DeviceFault, DriverFault, GpuFault, UnsupportedFault, ValueFault
 
 #: nvmlReturn_t of nvml.h: how far an error reaches, and its word.
 _FAULTS: dict[int, tuple[type[GpuFault], str]] = {
