@@ -25,16 +25,12 @@ def key_message(message: str, config: type) -> str:
         kind = _at(config, path)
         choices = map(str, kind.values) if isinstance(kind, types.LiteralType) else ()
         return f"{path}: {wrong[1]} is not one of {', '.join(choices)}"
-    said = re.sub(
-        r"`([a-z |]+?)( [<>]= [0-9]+)?`", lambda found: _in_words(found[1]) + (found[2] or ""), text
-    ).replace("`", "")
-    if not path:
-        return f"{said[:1].lower()}{said[1:]}: a configuration has a line `key: value` for each key"
-    return f"{path}: {said[:1].lower()}{said[1:]}"
+    said = re.sub(r"`([a-z |]+?)( [<>]= [0-9]+)?`", _in_words, text[:1].lower() + text[1:]).replace("`", "")
+    return f"{path}: {said}" if path else f"{said}: a configuration has a line `key: value` for each key"
 
 
-def _in_words(names: str) -> str:
-    return " or ".join(_WORDS.get(name, name) for name in names.split(" | "))
+def _in_words(found: re.Match[str]) -> str:
+    return " or ".join(_WORDS.get(name, name) for name in found[1].split(" | ")) + (found[2] or "")
 
 
 def _meant(key: str, section: types.Type | None) -> str:

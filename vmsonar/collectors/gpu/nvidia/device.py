@@ -41,7 +41,7 @@ _SAMPLE = Struct("@IQII8x")
 
 
 @dataclass(slots=True)
-class Memory:
+class History:
     """What is remembered of a GPU, also when the driver is opened anew."""
 
     integrator: Integrator = field(default_factory=Integrator)
@@ -58,7 +58,7 @@ class Device:
     handle: Any
     uuid: str
     index: int
-    memory: Memory
+    history: History
     parent: str | None = None
     #: Why it cannot be read; stays until the driver is opened anew.
     fault: str | None = None
@@ -170,7 +170,7 @@ def _read_power(device: Device, row: GpuRow, boottime: int) -> None:
     millijoules = in_range(device.ask("nvmlDeviceGetTotalEnergyConsumption"))
     if millijoules is not None:
         row.energy, row.energy_source = millijoules * 1000, "counter"
-    elif (integrated := device.memory.integrator.add(boottime, row.power)) is not None:
+    elif (integrated := device.history.integrator.add(boottime, row.power)) is not None:
         row.energy, row.energy_source = integrated, "power_integrated"
 
 
@@ -207,7 +207,7 @@ def read_processes(device: Device, time: datetime) -> list[GpuProcessRow]:
 
 def _add_utilisation(device: Device, uses: dict[int, GpuProcessRow], now: int) -> None:
     """From the driver's samples in order of time, without those that are old or impossible."""
-    since = device.memory.sampled
+    since = device.history.sampled
     if not 0 < since <= now + _FIRST_WINDOW:
         # the first time, or the clock was set back
         since = now - _FIRST_WINDOW
@@ -216,7 +216,7 @@ def _add_utilisation(device: Device, uses: dict[int, GpuProcessRow], now: int) -
     fields = [_SAMPLE.unpack(each) for each in found]
     fresh = sorted((time, pid, sm, memory) for pid, time, sm, memory in fields if time > since)
     if fresh:
-        device.memory.sampled = fresh[-1][0]
+        device.history.sampled = fresh[-1][0]
     for _, pid, share, memory_share in fresh:
         if share <= 100 and memory_share <= 100:
             use = uses.setdefault(pid, GpuProcessRow(gpu_uuid=device.uuid, pid=pid))

@@ -10,7 +10,7 @@ from vmsonar_archive.records import Card, EventRow
 from vmsonar.collectors.gpu.collector import DeviceFault, DriverFault, GpuFault, Reading, ValueFault
 from vmsonar.collectors.gpu.nvidia.device import (
     Device,
-    Memory,
+    History,
     read_cards,
     read_device,
     read_instance,
@@ -68,10 +68,10 @@ class NvidiaSession:
     """An opened driver; `before` are the devices known from an earlier opening."""
 
     def __init__(
-        self, nvml: Nvml, before: list[Device], memories: dict[str, Memory], processes: bool
+        self, nvml: Nvml, before: list[Device], histories: dict[str, History], processes: bool
     ) -> None:
         self._nvml = nvml
-        self._memories = memories
+        self._histories = histories
         self._processes = processes
         #: Devices that the driver counts and will not name: the reason and the number in words.
         self.nameless: list[tuple[str, str]] = []
@@ -92,7 +92,7 @@ class NvidiaSession:
         """All devices; one that fails yields its row with the error. Raises DriverFault."""
         reading = Reading(events=self._events.read(), troubles=self.nameless)
         # one device at a time, because the reading blocks
-        due = (device for device in self.devices if not device.fault and device.memory.pcie_due <= boottime)
+        due = (device for device in self.devices if not device.fault and device.history.pcie_due <= boottime)
         pcie = next(due, None)
         for device in self.devices:
             if device.fault is not None:
@@ -124,7 +124,7 @@ class NvidiaSession:
         instances = self._instances(device) if device.switch_mig() else []
         row = read_device(device, boottime)
         if pcie:
-            device.memory.pcie_due = boottime + _PCIE_PAUSE
+            device.history.pcie_due = boottime + _PCIE_PAUSE
             read_pcie(device, row)
         rows = [row, *(read_instance(instance) for instance in instances)]
         users = (instances or [device]) if self._processes else []
@@ -152,8 +152,8 @@ class NvidiaSession:
                 if index not in known:
                     self.nameless.append((fault.reason, f"NVIDIA GPU number {index} could not be identified"))
                 continue
-            memory = self._memories.setdefault(uuid, Memory())
-            devices.append(Device(self._nvml, handle, uuid, index, memory, returned=uuid in faulty))
+            history = self._histories.setdefault(uuid, History())
+            devices.append(Device(self._nvml, handle, uuid, index, history, returned=uuid in faulty))
         return devices
 
     def _instances(self, device: Device) -> list[Device]:
@@ -163,7 +163,7 @@ class NvidiaSession:
             handle = device.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)
             if handle is None:
                 continue
-            instance = Device(self._nvml, handle, "", index, device.memory, parent=device.uuid)
+            instance = Device(self._nvml, handle, "", index, device.history, parent=device.uuid)
             uuid = instance.ask("nvmlDeviceGetUUID")
             if uuid is not None:
                 instance.uuid = uuid
@@ -179,7 +179,7 @@ class NvidiaDriver:
         self._processes = processes
         self._session: NvidiaSession | None = None
         self._devices: list[Device] = []
-        self._memories: dict[str, Memory] = {}
+        self._histories: dict[str, History] = {}
         self._fault: GpuFault = DriverFault("driver_not_loaded")
         self._version: str | None = None
         #: Pauses between attempts to open the driver, and between looks for a lost device.
@@ -238,7 +238,7 @@ class NvidiaDriver:
     def _open(self) -> NvidiaSession:
         self._nvml.open()
         try:
-            session = NvidiaSession(self._nvml, self._devices, self._memories, self._processes)
+            session = NvidiaSession(self._nvml, self._devices, self._histories, self._processes)
         except GpuFault:
             self._nvml.close()
             raise
