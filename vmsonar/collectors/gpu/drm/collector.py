@@ -59,7 +59,7 @@ class DrmCollector(GpuCollector):
     def capabilities(self) -> list[Capability]:
         seen = set() if self._drivers is None else self._drivers.vendors()
         found = [self._sight(vendor, vendor in seen) for vendor in self._vendors]
-        if self._drivers is not None and not self._drivers.sees_all_processes():
+        if self._drivers is not None and not self._drivers.descriptors.complete:
             found.append(self._hidden())
         return found
 

@@ -42,7 +42,7 @@ class DrmDrivers:
         self._gone: dict[str, DrmDevice] = {}
         self._untold: list[EventRow] = []
         self._nodes: list[KfdNode] = []
-        self._descriptors = DrmDescriptors(host.proc)
+        self.descriptors = DrmDescriptors(host.proc)
         self._meters = ClientMeters()
 
     def look(self, names: list[str]) -> bool:
@@ -56,21 +56,18 @@ class DrmDrivers:
         """The makers of the cards there are."""
         return {device.vendor for device in self._present}
 
-    def sees_all_processes(self) -> bool:
-        return self._descriptors.complete
-
     def sample(self, boottime: int, processes: Mapping[int, ProcessFacts]) -> Reading:
         """All cards and the processes on them."""
         reading = Reading(events=self._untold)
         self._untold = []
         clients = self._clients(boottime, processes) if self._processes else []
         awake = {device.bus_address: self._read(device, boottime) for device in self._present}
-        _add_shares(awake, clients if self._descriptors.complete else [])
+        _add_shares(awake, clients if self.descriptors.complete else [])
         reading.rows = [*awake.values(), *(device.row("gpu_not_found") for device in self._gone.values())]
         reading.rows.sort(key=lambda row: row.gpu_index or 0)
         if self._processes:
             reading.uses = self._uses(clients)
-        if not self._descriptors.complete:
+        if not self.descriptors.complete:
             reading.troubles.append(("permission", "GPU time of other users' processes"))
         return reading
 
@@ -109,7 +106,7 @@ class DrmDrivers:
 
     def _clients(self, boottime: int, processes: Mapping[int, ProcessFacts]) -> list[ClientUse]:
         starts = _starts(self._host.proc, processes)
-        descriptors = self._descriptors.find(starts.items(), boottime)
+        descriptors = self.descriptors.find(starts.items(), boottime)
         clients = once_each(read_clients(self._host.proc, descriptors), starts)
         return self._meters.update(clients, boottime)
 

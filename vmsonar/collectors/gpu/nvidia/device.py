@@ -41,7 +41,7 @@ _SAMPLE = Struct("@IQII8x")
 
 
 @dataclass(slots=True)
-class History:
+class DeviceHistory:
     """What is remembered of a GPU, also when the driver is opened anew."""
 
     integrator: Integrator = field(default_factory=Integrator)
@@ -58,7 +58,7 @@ class Device:
     handle: Any
     uuid: str
     index: int
-    history: History
+    history: DeviceHistory
     parent: str | None = None
     #: Why it cannot be read; stays until the driver is opened anew.
     fault: str | None = None

@@ -10,7 +10,7 @@ from vmsonar_archive.records import Card, EventRow
 from vmsonar.collectors.gpu.collector import DeviceFault, DriverFault, GpuFault, Reading, ValueFault
 from vmsonar.collectors.gpu.nvidia.device import (
     Device,
-    History,
+    DeviceHistory,
     read_cards,
     read_device,
     read_instance,
@@ -68,7 +68,7 @@ class NvidiaSession:
     """An opened driver; `before` are the devices known from an earlier opening."""
 
     def __init__(
-        self, nvml: Nvml, before: list[Device], histories: dict[str, History], processes: bool
+        self, nvml: Nvml, before: list[Device], histories: dict[str, DeviceHistory], processes: bool
     ) -> None:
         self._nvml = nvml
         self._histories = histories
@@ -152,7 +152,7 @@ class NvidiaSession:
                 if index not in known:
                     self.nameless.append((fault.reason, f"NVIDIA GPU number {index} could not be identified"))
                 continue
-            history = self._histories.setdefault(uuid, History())
+            history = self._histories.setdefault(uuid, DeviceHistory())
             devices.append(Device(self._nvml, handle, uuid, index, history, returned=uuid in faulty))
         return devices
 
@@ -179,7 +179,7 @@ class NvidiaDriver:
         self._processes = processes
         self._session: NvidiaSession | None = None
         self._devices: list[Device] = []
-        self._histories: dict[str, History] = {}
+        self._histories: dict[str, DeviceHistory] = {}
         self._fault: GpuFault = DriverFault("driver_not_loaded")
         self._version: str | None = None
         #: Pauses between attempts to open the driver, and between looks for a lost device.
