@@ -13,7 +13,7 @@ from vmsonar.collectors.gpu.drm.devices import read_int
 from vmsonar.host.files import read_text
 
 _VALUE = re.compile(
-    r"drm-(engine-capacity|engine|cycles|total-cycles|resident|memory)-([^:]+):\s*([0-9]+)(?:\s+(.*))?"
+    r"drm-(engine-capacity|engine|cycles|total-cycles|resident|memory)-([^:]+):\s*([0-9]+)(?:\s+(\S*))?\s*"
 )
 # A property of a KFD node.
 _PROPERTY = re.compile(r"^\s*(\S+)\s+([0-9]+)\s*$", re.MULTILINE)
@@ -55,10 +55,10 @@ def parse_fdinfo(text: str) -> DrmClient | None:
     facts: dict[str, str] = {}
     values: dict[str, dict[str, int]] = defaultdict(dict)
     for line in text.splitlines():
-        if (found := _VALUE.fullmatch(line.strip())) is not None:
+        if (found := _VALUE.fullmatch(line)) is not None:
             kind, name, number, unit = found.groups()
-            values[kind][name] = int(number) * _UNITS.get(unit or "", 1)
-        else:
+            values[kind][name] = int(number) * _UNITS.get(unit, 1)
+        elif line.startswith("drm-"):
             key, _, value = line.partition(":")
             facts[key.strip()] = value.strip()
     client_id = facts.get("drm-client-id", "")
