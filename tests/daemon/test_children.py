@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from vmsonar.daemon.recorder import child_cpu_time
+from vmsonar.daemon.session import child_cpu_time
 
 BURN = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\nprint(flush=True)\ninput()"
 

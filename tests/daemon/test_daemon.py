@@ -16,6 +16,7 @@ from vmsonar_archive.read.reader import open_archive
 
 from tests.daemon.running import NODE, ROOT, command, daemon, events, fake, samples, stop, wait_for
 from tests.real.wait import let_pass
+from vmsonar.daemon.options import arguments_of, parse
 
 LIMIT = 2.0
 
@@ -260,6 +261,12 @@ def test_a_second_daemon_is_refused(tmp_path):
         assert process.poll() is None
     assert other.returncode != 0
     assert str(process.pid) in other.stderr
+
+
+def test_options_reach_another_process_unchanged():
+    for duration in ("300ms", "2h", "1000.5s", "30d"):
+        options = parse(["--archive", "/a b", f"--for={duration}", "--interval=1d"])
+        assert parse(arguments_of(options)) == options
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ from vmsonar_archive.records import EventRow, GapRow
 from tests.daemon.fakes import Fake, Hangs, Raises
 from tests.real.wait import wait_until
 from vmsonar.collectors.base import Tick
-from vmsonar.daemon.guards import failure
 from vmsonar.daemon.log import Log
-from vmsonar.daemon.recorder import Sampler
+from vmsonar.daemon.sampler import Sampler, failure
 from vmsonar.host.clock import Clock
 
 START = datetime(2026, 11, 16, tzinfo=UTC)

@@ -65,14 +65,14 @@ def test_clouds_by_their_firmware(tmp_path, vendor, product, tag, provider, kind
     host = two_socket_node(tmp_path)
     for name, text in (("sys_vendor", vendor), ("product_name", product), ("chassis_asset_tag", tag)):
         (host.sys / "class/dmi/id" / name).write_text(text + "\n")
-    assert (cloud(host).provider, virtualization(host)) == (provider, kind)
+    assert (cloud(host).cloud_provider, virtualization(host)) == (provider, kind)
 
 
 def test_cloud_init_that_wrote_nonsense(tmp_path):
     host = small_vm(tmp_path)
     for text in ("[1]", "{", '{"v1": [], "ds": 7}'):
         (host.run / "cloud-init/instance-data.json").write_text(text)
-        assert cloud(host).provider == "openstack"
+        assert cloud(host).cloud_provider == "openstack"
 
 
 def test_lists_of_cpus():

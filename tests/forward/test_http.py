@@ -14,7 +14,7 @@ from tests.forward.place import Place, seqs_of
 from tests.making.forwarded import make_day
 from tests.real.certificates import Authority, make_authority
 from tests.real.wait import wait_until
-from vmsonar.host.backoff import Backoff
+from vmsonar.host.clock import Backoff
 
 SAMPLES = 60
 

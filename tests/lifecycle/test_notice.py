@@ -17,7 +17,7 @@ from tests.lifecycle.metadata_service import SOON
 from tests.making.load import Recorder
 from tests.real import hostile_http
 from vmsonar.daemon.log import Log
-from vmsonar.daemon.notice_file import NoticeWatch
+from vmsonar.host.cloud import NoticeWatch
 from vmsonar.lifecycle.notice import ADDRESS, Metadata, Notice, Watcher, seconds_left, tear_down_with
 
 SAMPLES_A_DAY = 8640

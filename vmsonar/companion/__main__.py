@@ -74,8 +74,7 @@ def _settings(options: argparse.Namespace) -> tuple[list[str], CompanionSettings
     settings = CompanionSettings(
         labels=tuple(config.containers.labels),
         command_line=config.command_line,
-        proc=Path(config.procfs),
-        sys=Path(config.sysfs),
+        host=config.host,
         **waits,
     )
     return engine_sockets(config.containers, Path("/run")), settings

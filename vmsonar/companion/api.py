@@ -4,8 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from vmsonar_archive.system.errors import NOT_JSON, way_to_add
@@ -14,9 +13,6 @@ from vmsonar_archive.system.text import masked
 from vmsonar.companion.failures import EngineError, NotThere, failure_of, probe
 from vmsonar.config.schema import DEFAULT_LABELS
 from vmsonar.host.roots import Host
-
-if TYPE_CHECKING:
-    from vmsonar.companion.client import BoundedClient
 
 T = TypeVar("T")
 
@@ -61,15 +57,19 @@ class EngineApi:
 
     def __init__(self, path: str, answer_seconds: float = ANSWER_SECONDS) -> None:
         probe(path, answer_seconds)
+        try:
+            from vmsonar.companion.client import BoundedClient
+        except ImportError:
+            raise EngineError(f"the docker SDK is missing: {way_to_add('docker')}", "no_sdk") from None
         self._path = path
         self._seconds = answer_seconds
-        self._client = self._connect()
-        self._version = self._ask(_Version, self._within(_MAX_ANSWER).version, api_version=False)
+        self._client = self._call(BoundedClient, path, answer_seconds)
+        self._version = self._ask(_Version, self._client.version, api_version=False)
         self._client.speak(self._version.ApiVersion)
 
     def about(self) -> dict[str, Any]:
         """Name, version and control group driver of the engine."""
-        info = self._ask(_Info, self._within(_MAX_ANSWER).info)
+        info = self._ask(_Info, self._client.info)
         is_podman = any("Podman" in part.Name for part in self._version.Components or ())
         return {
             "engine": "podman" if is_podman else "docker",
@@ -79,45 +79,44 @@ class EngineApi:
 
     def running(self) -> list[str]:
         """The ids of the running containers."""
-        listed = self._ask(list[_Listed], self._within(_MAX_LIST).containers)
+        listed = self._ask(list[_Listed], self._client.containers, most=_MAX_LIST)
         return [entry.Id for entry in listed if CONTAINER_ID.fullmatch(entry.Id)]
 
     def inspect(self, container_id: str) -> dict[str, Any] | None:
         """Everything about a container; None when it is gone."""
         with suppress(NotThere):
-            return self._ask(dict[str, Any], self._within(_MAX_ANSWER).inspect_container, container_id)
+            return self._ask(dict[str, Any], self._client.inspect_container, container_id)
         return None
 
     def image_digest(self, image_id: str) -> str | None:
         """The digest under which a registry knows the image."""
         with suppress(NotThere):
-            image = self._ask(_Image, self._within(_MAX_ANSWER).inspect_image, image_id)
+            image = self._ask(_Image, self._client.inspect_image, image_id)
             return next(iter(image.RepoDigests or ()), None)
         return None
 
     def events(self, since: float, until: float) -> Iterator[dict[str, Any]]:
         """The events from one time to another; blocks until then. One that is too long is {}."""
-        bounded = self._within(MAX_EVENT, max(until - since, 0))
+        self._client.bound(max(until - since, 0) + self._seconds, MAX_EVENT)
         wanted = {"type": ["container"], "event": _ACTIONS}
-        for line in self._call(bounded.events, f"{since:.9f}", f"{until:.9f}", wanted):
+        for line in self._call(self._client.events, f"{since:.9f}", f"{until:.9f}", wanted):
             event = {} if line is None else self._decoded(line, object) if line.strip() else None
             if isinstance(event, dict):
                 yield event
 
     def ping(self) -> None:
-        self._call(self._within(_MAX_ANSWER).ping)
+        self._client.bound(self._seconds, _MAX_ANSWER)
+        self._call(self._client.ping)
 
-    def _connect(self) -> "BoundedClient":
-        try:
-            from vmsonar.companion.client import BoundedClient
-        except ImportError:
-            raise EngineError("no_sdk", f"the docker SDK is missing: {way_to_add('docker')}") from None
-        return self._call(BoundedClient, self._path, self._seconds)
-
-    def _within(self, most: int, window: float = 0) -> "BoundedClient":
-        return self._client.within(window + self._seconds, most)
-
-    def _ask(self, kind: type[T], call: Callable[..., bytes], *arguments: object, **options: object) -> T:
+    def _ask(
+        self,
+        kind: type[T],
+        call: Callable[..., bytes],
+        *arguments: object,
+        most: int = _MAX_ANSWER,
+        **options: object,
+    ) -> T:
+        self._client.bound(self._seconds, most)
         return self._decoded(self._call(call, *arguments, **options), kind)
 
     def _call(self, call: Callable[..., T], *arguments: object, **options: object) -> T:
@@ -133,7 +132,7 @@ class EngineApi:
         try:
             return msgspec.json.decode(body, type=kind)
         except NOT_JSON as error:
-            raise EngineError("protocol", f"{self._path}: {masked(str(error))}") from None
+            raise EngineError(f"{self._path}: {masked(str(error))}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +141,9 @@ class CompanionSettings:
 
     labels: tuple[str, ...] = DEFAULT_LABELS
     command_line: str = "program"
-    proc: Path = Path("/proc")
-    sys: Path = Path("/sys")
+    host: Host = Host()  # noqa: RUF009 - it is frozen
     answer_seconds: float = ANSWER_SECONDS
     #: The event stream is asked for in windows: one that does not end in time is an engine that hangs.
     window_seconds: float = 30.0
     first_wait: float = 0.25
     longest_wait: float = 5.0
-
-    @property
-    def host(self) -> Host:
-        return Host(proc=self.proc, sys=self.sys)

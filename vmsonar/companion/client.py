@@ -34,10 +34,9 @@ class BoundedClient(APIClient):  # type: ignore[misc]
         self.trust_env = False  # a local socket needs no proxy and no .netrc
         self.headers.update({"Accept-Encoding": "identity", "Connection": "close"})
 
-    def within(self, seconds: float, most: int) -> "BoundedClient":
+    def bound(self, seconds: float, most: int) -> None:
         """Bounds the next question: the time for all of it, and the bytes of its answer or of each of its lines."""
         self._adapter.seconds, self._most = seconds, most
-        return self
 
     def speak(self, version: str) -> None:
         """Chooses the version of the API; the SDK's `version="auto"` would ask before there are bounds."""
@@ -52,7 +51,7 @@ class BoundedClient(APIClient):  # type: ignore[misc]
             body: bytes = response.raw.read(self._most + 1)
         if status != 200:
             said = f"{self._path} answers {status} to {asked}: {masked(body)}"
-            raise NotThere(said) if status == 404 else EngineError("protocol", said)
+            raise NotThere(said) if status == 404 else EngineError(said)
         if len(body) > self._most:
             raise TooLarge(f"{self._path} answers with more than {self._most} bytes to {asked}")
         return body

@@ -69,10 +69,11 @@ def from_event(
     )
 
 
-def arguments_of(answer: Mapping[str, Any]) -> list[str]:
-    """The command line of a container."""
-    words = answer.get("Args")
-    return [str(answer.get("Path") or ""), *(map(str, words) if isinstance(words, list) else ())]
+def command_of(answer: Mapping[str, Any], setting: str) -> str | None:
+    """The command line of a container as it may be recorded."""
+    program, words = str(answer.get("Path") or ""), answer.get("Args")
+    arguments = [program, *(map(str, words) if isinstance(words, list) else ())]
+    return policy(setting)(arguments) if program else None
 
 
 def working_dir_of(answer: Mapping[str, Any]) -> str | None:
@@ -117,8 +118,3 @@ def _count(value: object, most: int = 2**31) -> int | None:
 
 def _time(value: object) -> str | None:
     return str(value)[:_MAX_TIME] if value and value != _NEVER else None
-
-
-def shown_command(arguments: list[str], setting: str) -> str | None:
-    """The command as it may be recorded."""
-    return policy(setting)(arguments) if arguments and arguments[0] else None

@@ -22,7 +22,7 @@ class EngineError(Exception):
     A connection that is `cut` says little: asking again tells whether the engine is gone.
     """
 
-    def __init__(self, state: str, detail: str) -> None:
+    def __init__(self, detail: str, state: str = "protocol") -> None:
         super().__init__(detail)
         self.state = state
 
@@ -30,15 +30,9 @@ class EngineError(Exception):
 class TooLarge(EngineError):
     """One answer exceeds its limit; others may be as usual."""
 
-    def __init__(self, detail: str) -> None:
-        super().__init__("protocol", detail)
-
 
 class NotThere(EngineError):
     """The engine knows nothing of that name."""
-
-    def __init__(self, detail: str) -> None:
-        super().__init__("protocol", detail)
 
 
 def probe(path: str, seconds: float) -> None:
@@ -48,33 +42,28 @@ def probe(path: str, seconds: float) -> None:
         try:
             client.connect(path)
         except OSError as error:
-            raise EngineError(_state_of(error), f"{path}: {error.strerror or error}") from None
+            raise EngineError(f"{path}: {error.strerror or error}", _state_of(error)) from None
 
 
 def failure_of(path: str, error: BaseException) -> EngineError:
     """What an exception of the SDK means: the libraries below it wrap the first one several times over."""
+    from http.client import HTTPException, IncompleteRead  # brings TLS with it
+
     chain = [error]
     while inner := chain[-1].__cause__ or chain[-1].__context__:
         chain.append(inner)
-    first = chain[-1]
-    said = masked(f"{type(first).__name__}: {first}")
-    return _by_type(path, chain) or EngineError("protocol", f"{path}: {said}")
-
-
-def _by_type(path: str, chain: list[BaseException]) -> EngineError | None:
-    from http.client import HTTPException, IncompleteRead  # brings TLS with it
-
-    for error in reversed(chain):
-        if isinstance(error, TimeoutError):
-            return EngineError("timeout", f"{path}: no whole answer in time")
-        if isinstance(error, (ConnectionError, IncompleteRead)):
-            state = _STATES.get(getattr(error, "errno", None) or 0, "cut")
-            return EngineError(state, f"{path}: the connection ended before the end of an answer")
-        if isinstance(error, HTTPException):
-            return EngineError("protocol", f"{path}: the answer is not HTTP ({type(error).__name__})")
-        if isinstance(error, OSError) and error.errno:
-            return EngineError(_state_of(error), f"{path}: {error.strerror}")
-    return None
+    for each in reversed(chain):
+        if isinstance(each, TimeoutError):
+            return EngineError(f"{path}: no whole answer in time", "timeout")
+        if isinstance(each, (ConnectionError, IncompleteRead)):
+            state = _STATES.get(getattr(each, "errno", None) or 0, "cut")
+            return EngineError(f"{path}: the connection ended before the end of an answer", state)
+        if isinstance(each, HTTPException):
+            return EngineError(f"{path}: the answer is not HTTP ({type(each).__name__})")
+        if isinstance(each, OSError) and each.errno:
+            return EngineError(f"{path}: {each.strerror}", _state_of(each))
+    first = masked(f"{type(chain[-1]).__name__}: {chain[-1]}")
+    return EngineError(f"{path}: {first}")
 
 
 def _state_of(error: OSError) -> str:

@@ -17,10 +17,9 @@ from vmsonar.collectors.container.wire import (
 )
 from vmsonar.companion import facts as pick
 from vmsonar.companion.api import CONTAINER_ID, MAX_EVENT, CompanionSettings, EngineApi
-from vmsonar.companion.facts import exit_code_of, shown_command
 from vmsonar.companion.failures import EngineError, TooLarge
 from vmsonar.companion.ownership import client_user, clients, home_owner, path_owner
-from vmsonar.host.backoff import Backoff
+from vmsonar.host.clock import Backoff
 
 _EVENTS = {
     "create": "create",
@@ -66,8 +65,7 @@ class Follower:
             except EngineError as error:
                 self._complain(error)
             except Exception as error:  # an answer of another shape than any engine gives
-                detail = masked(f"{self._path}: {type(error).__name__}: {error}")
-                self._say(EngineState(socket=self._path, state="protocol", detail=detail))
+                self._complain(EngineError(masked(f"{self._path}: {type(error).__name__}: {error}")))
             if time.monotonic() - began > self._settings.longest_wait:
                 backoff.reset()
             stopping.wait(backoff.next())
@@ -75,10 +73,9 @@ class Follower:
     def _complain(self, error: EngineError) -> None:
         """One cut connection is no trouble yet; several in a row are."""
         self._cuts = self._cuts + 1 if error.state == "cut" else 0
-        if error.state != "cut":
-            self._say(EngineState(socket=self._path, state=error.state, detail=str(error)))
-        elif self._cuts >= _CUTS_IN_A_ROW:
-            self._say(EngineState(socket=self._path, state="protocol", detail=str(error)))
+        if error.state != "cut" or self._cuts >= _CUTS_IN_A_ROW:
+            state = "protocol" if error.state == "cut" else error.state
+            self._say(EngineState(socket=self._path, state=state, detail=str(error)))
 
     def _session(self, stopping: threading.Event) -> None:
         api = EngineApi(self._path, self._settings.answer_seconds)
@@ -93,19 +90,15 @@ class Follower:
         self._say_ok(about)
         self._put(SnapshotDone())
         while not stopping.is_set():
-            self._listen(api, self._heard_until)
+            api.ping()
+            until = time.time() + self._settings.window_seconds
+            self._hear_all(api, self._heard_until, until)
+            self._heard_until = until
             self._say_ok(about)
 
     def _say_ok(self, about: Mapping[str, Any]) -> None:
         beyond = next(iter(self._too_large.values()), None)
         self._say(EngineState(socket=self._path, state="ok", detail=beyond, **about))
-
-    def _listen(self, api: EngineApi, since: float) -> None:
-        """Hears one window of events."""
-        api.ping()
-        until = time.time() + self._settings.window_seconds
-        self._hear_all(api, since, until)
-        self._heard_until = until
 
     def _hear_all(self, api: EngineApi, since: float, until: float) -> None:
         for event in api.events(since, until):
@@ -119,7 +112,7 @@ class Follower:
         running = set(api.running())
         for container_id in sorted(running):
             self._ask(api, container_id, is_new=False)
-        for container_id in self._inquiry.known():
+        for container_id in sorted(self._inquiry.client_users):
             if container_id not in running:
                 self._tell_missed(api, container_id)
         self._running = running
@@ -157,8 +150,10 @@ class Follower:
         if action in _LEAVING:
             self._leave(container_id)
             return
-        if action not in _CHANGES or not self._ask(api, container_id, is_new=action == "create"):
-            self._put_if(self._inquiry.from_event(self._engine, container_id, attributes))
+        told = action in _CHANGES and self._ask(api, container_id, is_new=action == "create")
+        if not told and container_id not in self._inquiry.client_users:
+            # the engine has never said more than the event itself
+            self._put(pick.from_event(container_id, attributes, self._engine, self._settings.labels))
         if action in _EVENTS:
             self._tell(container_id, _EVENTS[action], moment, detail.strip(), attributes)
 
@@ -183,7 +178,7 @@ class Follower:
                 container_id=container_id,
                 action=action,
                 time_ns=moment,
-                exit_code=exit_code_of(attributes) if action == "die" else None,
+                exit_code=pick.exit_code_of(attributes) if action == "die" else None,
                 detail=printable(detail, _LONGEST_DETAIL) or None,
             )
         )
@@ -197,18 +192,15 @@ class Follower:
             facts = None
             if len(self._too_large) < _MOST_TOLD:
                 self._too_large[container_id] = str(error)
-        self._put_if(facts)
+        if facts is not None:
+            self._put(facts)
         return facts is not None
 
     def _leave(self, container_id: str) -> None:
         self._running.discard(container_id)
-        self._inquiry.forget(container_id)
+        self._inquiry.client_users.pop(container_id, None)
         self._too_large.pop(container_id, None)
         self._put(ContainerGone(container_id=container_id))
-
-    def _put_if(self, message: AnyMessage | None) -> None:
-        if message is not None:
-            self._put(message)
 
     def _say(self, state: EngineState) -> None:
         """Passes on a state when it changes; the wording of the same trouble may vary."""
@@ -223,41 +215,27 @@ class Inquiry:
 
     def __init__(self, settings: CompanionSettings) -> None:
         self._settings = settings
-        self._client_users: dict[str, int | None] = {}
+        #: Who asked the engine for each container, of those that were asked about and are not gone.
+        self.client_users: dict[str, int | None] = {}
         self._digests: dict[str, str | None] = {}
-
-    def known(self) -> list[str]:
-        """The containers that were asked about and not forgotten."""
-        return sorted(self._client_users)
-
-    def forget(self, container_id: str) -> None:
-        self._client_users.pop(container_id, None)
 
     def ask(self, api: EngineApi, engine: str, container_id: str, is_new: bool) -> ContainerFacts | None:
         """The facts about a container; None when it is gone. For a new one, its client is looked for first."""
-        waiting = list(clients(self._settings.proc)) if is_new else []
+        waiting = list(clients(self._settings.host.proc)) if is_new else []
         answer = api.inspect(container_id)
         if answer is None:
             return None
         facts = self._facts(api, engine, answer)
         if waiting:
-            self._client_users[container_id] = client_user(
+            self.client_users[container_id] = client_user(
                 waiting, facts.name or "", facts.image or "", facts.compose_project
             )
-        facts.client_user = self._client_users.setdefault(container_id, None)
+        facts.client_user = self.client_users.setdefault(container_id, None)
         return facts
-
-    def from_event(
-        self, engine: str, container_id: str, attributes: Mapping[str, Any]
-    ) -> ContainerFacts | None:
-        """What the event itself says, unless the engine has said more before."""
-        if container_id in self._client_users:
-            return None
-        return pick.from_event(container_id, attributes, engine, self._settings.labels)
 
     def _facts(self, api: EngineApi, engine: str, answer: Mapping[str, Any]) -> ContainerFacts:
         facts = pick.from_inspect(answer, engine, self._settings.labels)
-        facts.command = shown_command(pick.arguments_of(answer), self._settings.command_line)
+        facts.command = pick.command_of(answer, self._settings.command_line)
         facts.image_digest = self._digest(api, facts.image_digest)
         if folder := pick.working_dir_of(answer):
             facts.compose_user = path_owner(folder)

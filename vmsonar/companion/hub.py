@@ -6,6 +6,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from vmsonar_archive.records import ContainerRow
 
@@ -69,31 +70,19 @@ class Endings:
         return reader.row
 
 
-class Listener:
-    """One sampler at the other end of a socket."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
-        self._backlog = bytearray()
-
-    def send(self, line: bytes) -> bool:
-        """Sends what fits and keeps the rest; False when the listener is gone or asleep."""
-        self._backlog += line
-        return self.flush() and len(self._backlog) <= MAX_BACKLOG
-
-    def flush(self) -> bool:
-        try:
-            while self._backlog:
-                del self._backlog[: self.connection.send(self._backlog)]
-        except BlockingIOError:
-            return True
-        except OSError:
+def _exchange(listener: socket.socket, backlog: bytearray, hear: bool) -> bool:
+    """Sends what fits and keeps the rest; False when the listener is gone or asleep."""
+    try:
+        # A listener says nothing; the end of its stream means that it is gone.
+        if hear and not listener.recv(4096):
             return False
-        return True
-
-    @property
-    def waits(self) -> bool:
-        return bool(self._backlog)
+        while backlog:
+            del backlog[: listener.send(backlog)]
+    except BlockingIOError:
+        return len(backlog) <= MAX_BACKLOG
+    except OSError:
+        return False
+    return True
 
 
 class Hub:
@@ -107,7 +96,8 @@ class Hub:
         self._wake_write.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._empty_queue)
-        self._listeners: dict[socket.socket, Listener] = {}
+        #: The samplers at the other ends, and what each has still to be sent.
+        self._backlogs: dict[socket.socket, bytearray] = {}
         self._states: dict[str, EngineState] = {}
         self._facts: dict[str, ContainerFacts] = {}
 
@@ -119,10 +109,8 @@ class Hub:
         self.wake()
 
     def wake(self) -> None:
-        try:
+        with suppress(BlockingIOError):
             self._wake_write.send(b"x")
-        except BlockingIOError:
-            return
 
     def listen(self, server: socket.socket) -> None:
         """Accepts listeners on a socket."""
@@ -137,15 +125,19 @@ class Hub:
     def add(self, connection: socket.socket) -> None:
         """Adds a listener and sends it all that is known."""
         connection.setblocking(False)
-        self._listeners[connection] = Listener(connection)
-        self._selector.register(connection, selectors.EVENT_READ, lambda mask: self._serve(connection, mask))
+        self._backlogs[connection] = bytearray()
+        self._selector.register(
+            connection,
+            selectors.EVENT_READ,
+            lambda mask: self._serve(connection, hear=bool(mask & selectors.EVENT_READ)),
+        )
         known: list[AnyMessage] = [*self._states.values(), *self._facts.values()]
         for message in [*known, SnapshotDone()] if known else []:
-            self._send(connection, to_line(message))
+            self._serve(connection, to_line(message))
 
     def run(self, stopping: threading.Event, until_alone: bool) -> None:
         """Runs until told to stop or, with `until_alone`, until the last listener is gone."""
-        while not stopping.is_set() and not (until_alone and not self._listeners):
+        while not stopping.is_set() and not (until_alone and not self._backlogs):
             ready = self._selector.select(timeout=60)
             # Ends first: the engine tells of an end later than the kernel, and the total goes with it.
             ready.sort(key=lambda pair: pair[0].data is not None)
@@ -158,7 +150,7 @@ class Hub:
 
     def close(self) -> None:
         """Gives back what it holds."""
-        for connection in list(self._listeners):
+        for connection in list(self._backlogs):
             self._drop(connection)
         self._selector.close()
         self._wake_read.close()
@@ -180,7 +172,10 @@ class Hub:
             self._states[message.socket] = message
         elif isinstance(message, ContainerFacts):
             self._facts[message.container_id] = message
-            self._watch(message)
+            if message.pid is not None:
+                descriptor = self._endings.watch(message.container_id, message.pid)
+                if descriptor is not None:
+                    self._selector.register(descriptor, selectors.EVENT_READ, None)
         elif isinstance(message, ContainerGone):
             self._facts.pop(message.container_id, None)
             self._endings.totals.pop(message.container_id, None)
@@ -188,53 +183,25 @@ class Hub:
             message.cpu_time = self._endings.totals.get(message.container_id)
         self._broadcast(message)
 
-    def _watch(self, facts: ContainerFacts) -> None:
-        if facts.pid is not None:
-            descriptor = self._endings.watch(facts.container_id, facts.pid)
-            if descriptor is not None:
-                self._selector.register(descriptor, selectors.EVENT_READ, None)
-
     def _broadcast(self, message: AnyMessage) -> None:
         line = to_line(message)
-        for connection in list(self._listeners):
-            self._send(connection, line)
+        for connection in list(self._backlogs):
+            self._serve(connection, line)
 
-    def _send(self, connection: socket.socket, line: bytes) -> None:
-        listener = self._listeners.get(connection)
-        if listener is None:
+    def _serve(self, connection: socket.socket, line: bytes = b"", hear: bool = False) -> None:
+        backlog = self._backlogs.get(connection)
+        if backlog is None:
             return
-        if not listener.send(line):
+        backlog += line
+        if not _exchange(connection, backlog, hear):
             self._drop(connection)
-        else:
-            self._adjust(listener)
-
-    def _serve(self, connection: socket.socket, mask: int) -> None:
-        listener = self._listeners[connection]
-        alive = listener.flush() if mask & selectors.EVENT_WRITE else True
-        if alive and mask & selectors.EVENT_READ:
-            alive = self._hears(connection)
-        if alive:
-            self._adjust(listener)
-        else:
-            self._drop(connection)
-
-    @staticmethod
-    def _hears(connection: socket.socket) -> bool:
-        """A listener says nothing; the end of its stream means that it is gone."""
-        try:
-            return bool(connection.recv(4096))
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-
-    def _adjust(self, listener: Listener) -> None:
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if listener.waits else 0)
-        key = self._selector.get_key(listener.connection)
+            return
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if backlog else 0)
+        key = self._selector.get_key(connection)
         if key.events != wanted:
-            self._selector.modify(listener.connection, wanted, key.data)
+            self._selector.modify(connection, wanted, key.data)
 
     def _drop(self, connection: socket.socket) -> None:
-        del self._listeners[connection]
+        del self._backlogs[connection]
         self._selector.unregister(connection)
         connection.close()

@@ -4,14 +4,18 @@ import os
 import pwd
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
+
+from vmsonar.host.files import read_text
 
 Stat = Callable[[str], os.stat_result]
 _NOBODY = 65534
 # Homes of system accounts, such as / or /var/lib/x, say nothing about a person.
 _FIRST_PERSON = 1000
-UNSET_LOGINUID = 4294967295
+_UNSET_LOGINUID = 4294967295
 _CLIENTS = {"docker", "docker-compose", "podman", "nerdctl"}
 # The commands of a client that start containers.
 _RUNNING = {"run", "create", "up", "start"}
@@ -51,10 +55,8 @@ def _owner(path: str, seconds: float, stat: Stat) -> int | None:
     answer: list[int] = []
 
     def ask() -> None:
-        try:
+        with suppress(OSError):
             answer.append(stat(path).st_uid)
-        except OSError:
-            return
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
@@ -77,8 +79,8 @@ class EngineClient(NamedTuple):
 def clients(proc: Path) -> Iterator[EngineClient]:
     """The clients that run now."""
     for name in os.listdir(proc):
-        if name.isdigit() and _read(proc / name / "comm").strip().decode("utf-8", "replace") in _CLIENTS:
-            arguments = tuple(_read(proc / name / "cmdline").decode("utf-8", "replace").split("\0")[:-1])
+        if name.isdigit() and read_text(proc / name / "comm") in _CLIENTS:
+            arguments = tuple((read_text(proc / name / "cmdline") or "").split("\0")[:-1])
             user = _user(proc / name)
             if user is not None and _RUNNING.intersection(arguments):
                 yield EngineClient(int(name), user, arguments)
@@ -93,9 +95,7 @@ def client_user(found: list[EngineClient], name: str, image: str, project: str |
 
 
 def _names(client: EngineClient, name: str) -> bool:
-    return f"--name={name}" in client.arguments or any(
-        pair == ("--name", name) for pair in zip(client.arguments, client.arguments[1:], strict=False)
-    )
+    return f"--name={name}" in client.arguments or ("--name", name) in pairwise(client.arguments)
 
 
 def _fits(client: EngineClient, image: str, project: str | None) -> bool:
@@ -107,17 +107,10 @@ def _fits(client: EngineClient, image: str, project: str | None) -> bool:
 
 def _user(folder: Path) -> int | None:
     """Who logged in, where that is known: `sudo docker run` is still that person's."""
-    loginuid = _read(folder / "loginuid").strip()
-    if loginuid.isdigit() and int(loginuid) != UNSET_LOGINUID:
+    loginuid = read_text(folder / "loginuid") or ""
+    if loginuid.isdigit() and int(loginuid) != _UNSET_LOGINUID:
         return int(loginuid)
     try:
         return folder.stat().st_uid
     except OSError:
         return None
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""

@@ -22,17 +22,15 @@ def key_message(message: str, config: type) -> str:
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text):
         return f"{path}.{unknown[1]}: unknown key{_meant(unknown[1], _at(config, path))}".removeprefix(".")
     if wrong := re.fullmatch(r"Invalid enum value (.*)", text):
-        return f"{path}: {wrong[1]} is not one of {', '.join(_choices(_at(config, path)))}"
-    said = re.sub(
-        r"`([a-z |]+?)( [<>]= [0-9]+)?`", lambda found: _in_words(found[1]) + (found[2] or ""), text
-    ).replace("`", "")
-    if not path:
-        return f"{said[:1].lower()}{said[1:]}: a configuration has a line `key: value` for each key"
-    return f"{path}: {said[:1].lower()}{said[1:]}"
+        kind = _at(config, path)
+        choices = map(str, kind.values) if isinstance(kind, types.LiteralType) else ()
+        return f"{path}: {wrong[1]} is not one of {', '.join(choices)}"
+    said = re.sub(r"`([a-z |]+?)( [<>]= [0-9]+)?`", _in_words, text[:1].lower() + text[1:]).replace("`", "")
+    return f"{path}: {said}" if path else f"{said}: a configuration has a line `key: value` for each key"
 
 
-def _in_words(names: str) -> str:
-    return " or ".join(_WORDS.get(name, name) for name in names.split(" | "))
+def _in_words(found: re.Match[str]) -> str:
+    return " or ".join(_WORDS.get(name, name) for name in found[1].split(" | ")) + (found[2] or "")
 
 
 def _meant(key: str, section: types.Type | None) -> str:
@@ -41,17 +39,12 @@ def _meant(key: str, section: types.Type | None) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def _choices(kind: types.Type | None) -> list[str]:
-    return [str(value) for value in kind.values] if isinstance(kind, types.LiteralType) else []
-
-
 def _at(config: type, path: str) -> types.Type | None:
     """The type that belongs at a path such as `a.b[0]`."""
     kind: types.Type | None = types.type_info(config)
     for name in re.findall(r"[^.\[\]]+|\[", path):
-        if name.isdigit() or name == "...":
-            continue
-        kind = _within(_bare(kind), name)
+        if not name.isdigit() and name != "...":
+            kind = _within(_bare(kind), name)
     return _bare(kind)
 
 

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,10 @@ _MAX_NODES = 20_000
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 
 
+def _refused(said: str, mark: Any) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=said, problem_mark=mark)
+
+
 class StrictLoader(yaml.SafeLoader):
     """A safe loader in which only `true` and `false` are booleans, and no key stands twice."""
 
@@ -35,45 +40,41 @@ class StrictLoader(yaml.SafeLoader):
         mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            raise yaml.composer.ComposerError(None, None, f"nested deeper than {_MAX_DEPTH} levels", mark)
+            raise _refused(f"nested deeper than {_MAX_DEPTH} levels", mark)
         is_alias = self.check_event(yaml.AliasEvent)
         node = super().compose_node(parent, index)
         self._depth -= 1
         if is_alias and id(node) not in self._sizes:
-            raise yaml.composer.ComposerError(None, None, "an alias stands for what it is a part of", mark)
+            raise _refused("an alias stands for what it is a part of", mark)
         if not is_alias:
             self._sizes[id(node)] = self._measure(node)
         if self._sizes[id(node)] > _MAX_NODES:
-            raise yaml.composer.ComposerError(None, None, f"more than {_MAX_NODES} values", mark)
+            raise _refused(f"more than {_MAX_NODES} values", mark)
         return node
 
     def _measure(self, node: Any) -> int:
-        if isinstance(node, yaml.MappingNode):
-            return 1 + sum(self._sizes[id(key)] + self._sizes[id(value)] for key, value in node.value)
-        return (
-            1 + sum(self._sizes[id(one)] for one in node.value) if isinstance(node, yaml.SequenceNode) else 1
-        )
+        if isinstance(node, yaml.ScalarNode):
+            return 1
+        parts = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
+        return 1 + sum(self._sizes[id(part)] for part in parts)
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         if isinstance(node, yaml.ScalarNode) and _NO_TEXT.search(node.value):
-            said = "a character that no name or path can have"
-            raise yaml.constructor.ConstructorError(None, None, said, node.start_mark)
+            raise _refused("a character that no name or path can have", node.start_mark)
         try:
             return super().construct_object(node, deep)
         except (ArithmeticError, AttributeError, LookupError, ValueError):
             # PyYAML lets through what went wrong inside: a number of 5000 digits, a date that is none.
             said = f"{str(node.value)[:40]!r} is not what its form or tag says"
-            raise yaml.constructor.ConstructorError(None, None, said, node.start_mark) from None
+            raise _refused(said, node.start_mark) from None
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
-                raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key.start_mark)
+                raise _refused("a key must be a word", key.start_mark)
             if key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key.value!r} stands twice", key.start_mark
-                )
+                raise _refused(f"key {key.value!r} stands twice", key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -97,7 +98,9 @@ def parse_config(text: str, source: str) -> Config:
     try:
         tree = yaml.load(text, StrictLoader)  # noqa: S506 - StrictLoader is a SafeLoader
     except yaml.YAMLError as error:
-        raise UsageError(f"{source}: {_yaml_message(error)}") from None
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: " if mark is not None else ""
+        raise UsageError(f"{source}: {where}{getattr(error, 'problem', None) or error}") from None
     try:
         return msgspec.convert({} if tree is None else tree, Config, dec_hook=decode_value)
     except msgspec.ValidationError as error:
@@ -136,9 +139,3 @@ def archive_in_question(
     if given is not None or environment.get("VMSONAR_ARCHIVE"):
         return archive_to_read(given, None, environment)
     return archive_to_read(None, load_config(config, environment).archive, environment)
-
-
-def _yaml_message(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    where = f"line {mark.line + 1}: " if mark is not None else ""
-    return f"{where}{getattr(error, 'problem', None) or error}"

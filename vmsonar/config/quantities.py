@@ -1,6 +1,7 @@
 """Durations such as `10s` and sizes such as `2GiB`, as people write them."""
 
 import re
+from collections.abc import Mapping
 
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)")
 _SECONDS = {"ms": 0.001, "s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
@@ -36,10 +37,7 @@ class Size(int):
 
 def parse_duration(text: str) -> Duration:
     """`500ms`, `10s`, `5min`, `2h`, `30d`; a unit is required, because a bare number invites mistakes."""
-    match = _NUMBER.fullmatch(text.strip())
-    if match is None or match[2] not in _SECONDS:
-        raise ValueError(f"{_short(text)!r} is not a duration such as 500ms, 10s, 5min, 2h or 30d")
-    seconds = float(match[1]) * _SECONDS[match[2]]
+    seconds = _parse(text, _SECONDS, "a duration such as 500ms, 10s, 5min, 2h or 30d")
     if seconds > _MAX_SECONDS:
         raise ValueError(f"{_short(text)} is longer than ten years")
     return Duration(seconds)
@@ -47,13 +45,17 @@ def parse_duration(text: str) -> Duration:
 
 def parse_size(text: str) -> Size:
     """`512MiB`, `2GiB`, `1.5GB`, or plain bytes."""
-    match = _NUMBER.fullmatch(text.strip())
-    if match is None or match[2] not in _BYTES:
-        raise ValueError(f"{_short(text)!r} is not a size such as 512MiB, 2GiB or 1.5GB")
-    size = float(match[1]) * _BYTES[match[2]]
+    size = _parse(text, _BYTES, "a size such as 512MiB, 2GiB or 1.5GB")
     if size > _MAX_BYTES:
         raise ValueError(f"{_short(text)} is more than 1024 PiB, which no disk has")
     return Size(size)
+
+
+def _parse(text: str, units: Mapping[str, float], wanted: str) -> float:
+    match = _NUMBER.fullmatch(text.strip())
+    if match is None or match[2] not in units:
+        raise ValueError(f"{_short(text)!r} is not {wanted}")
+    return float(match[1]) * units[match[2]]
 
 
 def _short(text: str) -> str:
@@ -65,7 +67,7 @@ def show_duration(seconds: float) -> str:
     for unit in ("d", "h", "min", "s"):
         if seconds >= _SECONDS[unit] and seconds % _SECONDS[unit] == 0:
             return f"{seconds / _SECONDS[unit]:.0f}{unit}"
-    return f"{seconds * 1000:g}ms"
+    return f"{seconds * 1000:.15g}ms"  # `g` alone would write 1.0005e+06
 
 
 def write_size(size: int) -> str:

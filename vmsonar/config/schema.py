@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, field
+from vmsonar_archive.records.fields import about
 from vmsonar_archive.system.text import where_it_leads
 
 from vmsonar.config.quantities import (
@@ -32,8 +33,8 @@ class Save(Section, frozen=True):
 
     to: Annotated[
         str | None,
-        Meta(
-            description="A folder, `s3://bucket/prefix/`, an `https://` URL that takes a PUT, `@FILE` with such a URL "
+        about(
+            "A folder, `s3://bucket/prefix/`, an `https://` URL that takes a PUT, `@FILE` with such a URL "
             "in it, or `mint+https://…`, an endpoint that gives a fresh one each time; `{archive}`, `{node}` and "
             "`{time}` are filled in, and a URL without `{time}` takes one bundle only. By default bundles stay in "
             "`waiting`."
@@ -41,43 +42,37 @@ class Save(Section, frozen=True):
     ] = None
     token_file: Annotated[
         str | None,
-        Meta(
-            description="For `mint+https://`: file with the token that the endpoint wants; a name without a slash "
+        about(
+            "For `mint+https://`: file with the token that the endpoint wants; a name without a slash "
             "is a systemd credential."
         ),
     ] = None
     sign: Annotated[
         str,
-        Meta(
-            description="An ed25519 key file, or the name of a systemd credential; `auto` is the credential "
+        about(
+            "An ed25519 key file, or the name of a systemd credential; `auto` is the credential "
             "`host-key` or the host's SSH key where it can be read, `none` does not sign."
         ),
     ] = "auto"
     waiting: Annotated[
-        str, Meta(description="Where bundles wait that could not be sent; they go out at the next chance.")
+        str, about("Where bundles wait that could not be sent; they go out at the next chance.")
     ] = "/var/lib/vmsonar-bundles"
     notice: Annotated[
         Literal["none", "aws", "gcp", "azure"],
-        Meta(
-            description="Whose metadata service is asked, every 5 s, whether this VM is about to be taken away."
-        ),
+        about("Whose metadata service is asked, every 5 s, whether this VM is about to be taken away."),
     ] = "none"
 
 
 class Tls(Section, frozen=True):
     """How the connection is protected. The host's name is always checked."""
 
-    use: Annotated[Literal["auto", "none"], Meta(description="`none` talks to a broker in the clear.")] = (
-        "auto"
+    use: Annotated[Literal["auto", "none"], about("`none` talks to a broker in the clear.")] = "auto"
+    ca_file: Annotated[str | None, about("Authorities to trust, in PEM; by default those of the system.")] = (
+        None
     )
-    ca_file: Annotated[
-        str | None, Meta(description="Authorities to trust, in PEM; by default those of the system.")
-    ] = None
-    certificate_file: Annotated[str | None, Meta(description="Our own certificate, in PEM.")] = None
-    key_file: Annotated[
-        str | None, Meta(description="Its key; by default in the same file as the certificate.")
-    ] = None
-    key_password_file: Annotated[str | None, Meta(description="File with the password of the key.")] = None
+    certificate_file: Annotated[str | None, about("Our own certificate, in PEM.")] = None
+    key_file: Annotated[str | None, about("Its key; by default in the same file as the certificate.")] = None
+    key_password_file: Annotated[str | None, about("File with the password of the key.")] = None
 
 
 class Forward(Section, frozen=True):
@@ -85,66 +80,47 @@ class Forward(Section, frozen=True):
 
     to: Annotated[
         Literal["kafka", "kafka_proxy", "http"],
-        Meta(description="Kafka itself, Sonar's HTTP proxy for Kafka, or JSON by HTTP POST."),
+        about("Kafka itself, Sonar's HTTP proxy for Kafka, or JSON by HTTP POST."),
     ] = "kafka"
     cluster: Annotated[
-        str | None,
-        Meta(description="Name of the group of machines; topics are `<cluster>.sample` and so on."),
+        str | None, about("Name of the group of machines; topics are `<cluster>.sample` and so on.")
     ] = None
-    brokers: Annotated[list[str], Meta(description="For `kafka`: `host:port` of some brokers.")] = field(
-        default_factory=list
-    )
-    url: Annotated[str | None, Meta(description="For `kafka_proxy` and `http`: the address to post to.")] = (
-        None
-    )
-    dialect: Annotated[Literal["sonar", "native"], Meta(description="Sonar's JSON, or our own records.")] = (
-        "sonar"
-    )
-    topic_prefix: Annotated[str | None, Meta(description="Stands before the topics, with a dot.")] = None
-    host_name: Annotated[
-        Literal["full", "short"], Meta(description="Which host name is the message's key.")
-    ] = "full"
+    brokers: Annotated[list[str], about("For `kafka`: `host:port` of some brokers.")] = []
+    url: Annotated[str | None, about("For `kafka_proxy` and `http`: the address to post to.")] = None
+    dialect: Annotated[Literal["sonar", "native"], about("Sonar's JSON, or our own records.")] = "sonar"
+    topic_prefix: Annotated[str | None, about("Stands before the topics, with a dot.")] = None
+    host_name: Annotated[Literal["full", "short"], about("Which host name is the message's key.")] = "full"
     auth: Annotated[
         Literal["none", "plain", "scram-sha-256", "scram-sha-512", "basic", "bearer"],
-        Meta(
-            description="`plain` and `scram-…` for Kafka, `plain` for its proxy, `basic` and `bearer` for HTTP."
-        ),
+        about("`plain` and `scram-…` for Kafka, `plain` for its proxy, `basic` and `bearer` for HTTP."),
     ] = "none"
-    username: Annotated[str | None, Meta(description="By default the cluster's name.")] = None
+    username: Annotated[str | None, about("By default the cluster's name.")] = None
     password_file: Annotated[
-        str | None,
-        Meta(description="File with the password; a name without a slash is a systemd credential."),
+        str | None, about("File with the password; a name without a slash is a systemd credential.")
     ] = None
-    token_file: Annotated[str | None, Meta(description="The same for the token of `bearer`.")] = None
-    tls: Annotated[Tls, Meta(description="How the connection is protected.")] = field(default_factory=Tls)
-    compression: Annotated[
-        Literal["zstd", "lz4", "gzip", "none"], Meta(description="Of messages to Kafka.")
-    ] = "zstd"
+    token_file: Annotated[str | None, about("The same for the token of `bearer`.")] = None
+    tls: Annotated[Tls, about("How the connection is protected.")] = Tls()
+    compression: Annotated[Literal["zstd", "lz4", "gzip", "none"], about("Of messages to Kafka.")] = "zstd"
     max_message: Annotated[
-        Size, Meta(description="A larger message is split by job; not above the broker's own limit.")
+        Size, about("A larger message is split by job; not above the broker's own limit.")
     ] = Size(1_000_000)
-    max_payload: Annotated[Size, Meta(description="Size of the body of one POST.")] = Size(1_000_000)
-    timeout: Annotated[Duration, Meta(description="How long one POST may take.")] = Duration(10)
+    max_payload: Annotated[Size, about("Size of the body of one POST.")] = Size(1_000_000)
+    timeout: Annotated[Duration, about("How long one POST may take.")] = Duration(10)
     select: Annotated[
-        list[str],
-        Meta(description="Only these kinds of rows (`sysinfo`, `node`, `process`, …); none means all."),
-    ] = field(default_factory=list)
+        list[str], about("Only these kinds of rows (`sysinfo`, `node`, `process`, …); none means all.")
+    ] = []
     redact: Annotated[
         list[Literal["user", "host", "command", "path", "label", "all"]],
-        Meta(
-            description="What is replaced by pseudonyms, as `vmsonar bundle --redact` does; ids always are then."
-        ),
-    ] = field(default_factory=list)
+        about("What is replaced by pseudonyms, as `vmsonar bundle --redact` does; ids always are then."),
+    ] = []
     redact_key_file: Annotated[
         str | None,
-        Meta(
-            description="File with the key of the pseudonyms; by default one that never leaves the archive."
-        ),
+        about("File with the key of the pseudonyms; by default one that never leaves the archive."),
     ] = None
     state: Annotated[
         str | None,
-        Meta(
-            description="Where the cursor is kept. By default `/var/lib/vmsonar-forward`, or "
+        about(
+            "Where the cursor is kept. By default `/var/lib/vmsonar-forward`, or "
             "`$XDG_STATE_HOME/vmsonar-forward` for an ordinary user."
         ),
     ] = None
@@ -206,67 +182,55 @@ class UidRange:
 class Selection(Section, frozen=True):
     """Which to keep and which to leave out; leaving out wins, an empty `keep` keeps all."""
 
-    keep: Annotated[list[str], Meta(description="Only these.", max_length=_MOST)] = field(
-        default_factory=list
-    )
-    leave_out: Annotated[list[str], Meta(description="All but these.", max_length=_MOST)] = field(
-        default_factory=list
-    )
+    keep: Annotated[list[str], Meta(description="Only these.", max_length=_MOST)] = []
+    leave_out: Annotated[list[str], Meta(description="All but these.", max_length=_MOST)] = []
 
 
 class UidSelection(Section, frozen=True):
     """The same for numeric user ids and ranges of them, such as `1000-1999`."""
 
-    keep: Annotated[list[UidRange], Meta(description="Only these.", max_length=_MOST)] = field(
-        default_factory=list
-    )
-    leave_out: Annotated[list[UidRange], Meta(description="All but these.", max_length=_MOST)] = field(
-        default_factory=list
-    )
+    keep: Annotated[list[UidRange], Meta(description="Only these.", max_length=_MOST)] = []
+    leave_out: Annotated[list[UidRange], Meta(description="All but these.", max_length=_MOST)] = []
 
 
 class Filters(Section, frozen=True):
     """Which processes are recorded. A process that is left out still counts in the node's totals."""
 
-    users: Annotated[Selection, Meta(description="User names.")] = field(default_factory=Selection)
-    uids: Annotated[UidSelection, Meta(description="User ids and ranges, such as `1000-1999`.")] = field(
-        default_factory=UidSelection
-    )
+    users: Annotated[Selection, about("User names.")] = Selection()
+    uids: Annotated[UidSelection, about("User ids and ranges, such as `1000-1999`.")] = UidSelection()
     commands: Annotated[
-        Selection, Meta(description="Patterns (`*`, `?`, `[a-z]`) over the kernel's name of the process.")
-    ] = field(default_factory=Selection)
-    cgroups: Annotated[Selection, Meta(description="Patterns over the control group's path.")] = field(
-        default_factory=Selection
+        Selection, about("Patterns (`*`, `?`, `[a-z]`) over the kernel's name of the process.")
+    ] = Selection()
+    cgroups: Annotated[Selection, about("Patterns over the control group's path.")] = Selection()
+    kernel_threads: Annotated[Literal["leave_out", "keep"], about("Whether kernel threads are recorded.")] = (
+        "leave_out"
     )
-    kernel_threads: Annotated[
-        Literal["leave_out", "keep"], Meta(description="Whether kernel threads are recorded.")
-    ] = "leave_out"
 
 
 class Collectors(Section, frozen=True):
     """Each collector: `auto` collects what can be seen here, `none` switches it off."""
 
-    node: Annotated[Switch, Meta(description="CPU time, memory, load, tasks, forks of the machine.")] = "auto"
-    cpu: Annotated[Switch, Meta(description="Time of each logical CPU.")] = "auto"
-    disk: Annotated[Switch, Meta(description="Block devices.")] = "auto"
-    net: Annotated[Switch, Meta(description="Network interfaces.")] = "auto"
-    pressure: Annotated[Switch, Meta(description="Pressure stall information.")] = "auto"
-    process: Annotated[Switch, Meta(description="Processes; jobs need it.")] = "auto"
-    job: Annotated[Switch, Meta(description="Process groups and batch jobs.")] = "auto"
-    container: Annotated[Switch, Meta(description="Containers, by their control groups.")] = "auto"
-    gpu: Annotated[Switch, Meta(description="GPUs and the processes on them.")] = "auto"
-    energy: Annotated[Switch, Meta(description="Energy counters of the CPU packages and the board.")] = "auto"
+    node: Annotated[Switch, about("CPU time, memory, load, tasks, forks of the machine.")] = "auto"
+    cpu: Annotated[Switch, about("Time of each logical CPU.")] = "auto"
+    disk: Annotated[Switch, about("Block devices.")] = "auto"
+    net: Annotated[Switch, about("Network interfaces.")] = "auto"
+    pressure: Annotated[Switch, about("Pressure stall information.")] = "auto"
+    process: Annotated[Switch, about("Processes; jobs need it.")] = "auto"
+    job: Annotated[Switch, about("Process groups and batch jobs.")] = "auto"
+    container: Annotated[Switch, about("Containers, by their control groups.")] = "auto"
+    gpu: Annotated[Switch, about("GPUs and the processes on them.")] = "auto"
+    energy: Annotated[Switch, about("Energy counters of the CPU packages and the board.")] = "auto"
 
 
 class Gpu(Section, frozen=True):
     """How GPUs are read."""
 
-    vendors: Annotated[
-        list[Literal["nvidia", "amd", "intel"]], Meta(description="Which makers' drivers are asked.")
-    ] = field(default_factory=lambda: ["nvidia", "amd", "intel"])
-    processes: Annotated[
-        Switch, Meta(description="Whether use is attributed to processes where the driver tells.")
-    ] = "auto"
+    vendors: Annotated[list[Literal["nvidia", "amd", "intel"]], about("Which makers' drivers are asked.")] = (
+        field(default_factory=lambda: ["nvidia", "amd", "intel"])
+    )
+    processes: Annotated[Switch, about("Whether use is attributed to processes where the driver tells.")] = (
+        "auto"
+    )
 
 
 class Containers(Section, frozen=True):
@@ -274,11 +238,9 @@ class Containers(Section, frozen=True):
 
     engine: Annotated[
         Literal["auto", "docker", "podman", "none"],
-        Meta(description="Whom the companion asks; `none` records control groups without names."),
+        about("Whom the companion asks; `none` records control groups without names."),
     ] = "auto"
-    socket: Annotated[
-        str | None, Meta(description="Path of the engine's socket, where it is not the usual one.")
-    ] = None
+    socket: Annotated[str | None, about("Path of the engine's socket, where it is not the usual one.")] = None
     labels: Annotated[
         list[str],
         Meta(description="Labels to record, as names or patterns; no other is kept.", max_length=_MOST),
@@ -289,13 +251,10 @@ class BudgetSection(Section, frozen=True):
     """What the archive may take; the oldest sealed segment goes first."""
 
     max_bytes: Annotated[
-        Size | None,
-        Meta(description="Size of the archive. By default the smaller of 2 GiB and 5 % of the file system."),
+        Size | None, about("Size of the archive. By default the smaller of 2 GiB and 5 % of the file system.")
     ] = None
-    max_days: Annotated[Days | None, Meta(description="Age of the oldest segment, in days.")] = None
-    min_free: Annotated[Size, Meta(description="Space that stays free on the file system.")] = Size(
-        512 * 2**20
-    )
+    max_days: Annotated[Days | None, about("Age of the oldest segment, in days.")] = None
+    min_free: Annotated[Size, about("Space that stays free on the file system.")] = Size(512 * 2**20)
 
 
 class Config(Section, frozen=True):
@@ -303,43 +262,31 @@ class Config(Section, frozen=True):
 
     archive: Annotated[
         str | None,
-        Meta(
-            description="Where to record. By default `/var/lib/vmsonar`, or `$XDG_STATE_HOME/vmsonar` "
+        about(
+            "Where to record. By default `/var/lib/vmsonar`, or `$XDG_STATE_HOME/vmsonar` "
             "for an ordinary user. `--archive` and `VMSONAR_ARCHIVE` override it."
         ),
     ] = None
-    interval: Annotated[Interval, Meta(description="Time between samples, from 10ms to 1d.")] = Interval(10)
-    procfs: Annotated[str, Meta(description="Where the machine's /proc is mounted.")] = "/proc"
-    sysfs: Annotated[str, Meta(description="Where the machine's /sys is mounted.")] = "/sys"
+    interval: Annotated[Interval, about("Time between samples, from 10ms to 1d.")] = Interval(10)
+    procfs: Annotated[str, about("Where the machine's /proc is mounted.")] = "/proc"
+    sysfs: Annotated[str, about("Where the machine's /sys is mounted.")] = "/sys"
     command_line: Annotated[
         Literal["none", "program", "full"],
-        Meta(
-            description="How much of a command line is recorded: nothing; the program, and an interpreter's "
+        about(
+            "How much of a command line is recorded: nothing; the program, and an interpreter's "
             "script or module; or all of it, with what looks like a secret masked."
         ),
     ] = "program"
-    log: Annotated[
-        Literal["error", "warning", "info", "debug"], Meta(description="The least that is logged.")
-    ] = "info"
-    filters: Annotated[Filters, Meta(description="Which processes are recorded.")] = field(
-        default_factory=Filters
-    )
-    collectors: Annotated[Collectors, Meta(description="What is collected.")] = field(
-        default_factory=Collectors
-    )
-    gpu: Annotated[Gpu, Meta(description="How GPUs are read.")] = field(default_factory=Gpu)
-    containers: Annotated[Containers, Meta(description="How containers get their names.")] = field(
-        default_factory=Containers
-    )
-    budget: Annotated[BudgetSection, Meta(description="What the archive may take.")] = field(
-        default_factory=BudgetSection
-    )
-    forward: Annotated[Forward, Meta(description="Where `vmsonar forward` sends records.")] = field(
-        default_factory=Forward
-    )
+    log: Annotated[Literal["error", "warning", "info", "debug"], about("The least that is logged.")] = "info"
+    filters: Annotated[Filters, about("Which processes are recorded.")] = Filters()
+    collectors: Annotated[Collectors, about("What is collected.")] = Collectors()
+    gpu: Annotated[Gpu, about("How GPUs are read.")] = Gpu()
+    containers: Annotated[Containers, about("How containers get their names.")] = Containers()
+    budget: Annotated[BudgetSection, about("What the archive may take.")] = BudgetSection()
+    forward: Annotated[Forward, about("Where `vmsonar forward` sends records.")] = Forward()
     save: Annotated[
-        Save, Meta(description="Where `vmsonar teardown` brings what was recorded before the VM is gone.")
-    ] = field(default_factory=Save)
+        Save, about("Where `vmsonar teardown` brings what was recorded before the VM is gone.")
+    ] = Save()
 
     @property
     def host(self) -> Host:

@@ -2,13 +2,41 @@
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
 
-from vmsonar.daemon.deferred_imports import put_off
+_OWN_HASHES = (("_sha1", "_sha256"), ("_sha1", "_sha2"))
+
+
+class _Later(ModuleType):
+    """Stands for a module until it is used. (importlib's LazyLoader loads at the next import statement.)"""
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
+
+
+def _defer_imports() -> None:
+    """Defers what libraries import at their top and the daemon never uses."""
+    without: dict[str, Any] = {
+        # dataclasses imports it for signatures that are never used (1.1 MB of PSS)
+        "inspect": _Later("inspect"),
+        # msgspec takes `typing` where this one is not installed (0.4 MB)
+        "typing_extensions": None,
+    }
+    if any(all(find_spec(name) for name in names) for names in _OWN_HASHES):
+        # hashlib takes the interpreter's own functions where OpenSSL is not there (4 MB); we hash a megabyte an hour
+        without["_hashlib"] = None
+    for name, module in without.items():
+        sys.modules.setdefault(name, module)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Reads the command line and runs the daemon; returns the exit code."""
-    put_off()
+    _defer_imports()
     from vmsonar_archive.system.errors import VmsonarError
     from vmsonar_archive.system.text import printable
 
@@ -22,12 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return run(parse(arguments))
     except VmsonarError as error:
-        print(f"vmsonar: {printable(str(error))}", file=sys.stderr)
-        return int(error.exit_code)
+        said, code = str(error), int(error.exit_code)
     except OSError as error:
-        said = f"{error.filename or 'daemon'}: {error.strerror or error}"
-        print(f"vmsonar: {printable(said)}", file=sys.stderr)
-        return 3
+        said, code = f"{error.filename or 'daemon'}: {error.strerror or error}", 3
+    print(f"vmsonar: {printable(said)}", file=sys.stderr)
+    return code
 
 
 if __name__ == "__main__":

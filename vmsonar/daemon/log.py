@@ -3,7 +3,9 @@
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partialmethod
 from typing import TextIO
 
 from vmsonar_archive.system.text import printable
@@ -33,18 +35,6 @@ class Log:
         self._stream = stream or sys.stderr
         self._for_journal = is_journal(self._stream, environment)
 
-    def error(self, message: str) -> None:
-        self._write("error", message)
-
-    def warning(self, message: str) -> None:
-        self._write("warning", message)
-
-    def info(self, message: str) -> None:
-        self._write("info", message)
-
-    def debug(self, message: str) -> None:
-        self._write("debug", message)
-
     def _write(self, level: str, message: str) -> None:
         if _PRIORITIES[level] > _PRIORITIES[self.level]:
             return
@@ -53,8 +43,10 @@ class Log:
             line = f"<{_PRIORITIES[level]}>{text}\n"
         else:
             line = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} vmsonar: {level}: {text}\n"
-        try:
+        with suppress(OSError, ValueError):  # there is no other place to report it
             self._stream.write(line)
             self._stream.flush()
-        except (OSError, ValueError):
-            return  # there is no other place to report it
+
+    error = partialmethod(_write, "error")
+    warning = partialmethod(_write, "warning")
+    info = partialmethod(_write, "info")

@@ -1,8 +1,9 @@
 """The loop of the daemon: wait for a tick, take a sample, check what has changed, until it is stopped."""
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import TypeVar
 
 from vmsonar_archive.records import EventRow
 from vmsonar_archive.system.errors import Exit, VmsonarError
@@ -12,15 +13,17 @@ from vmsonar import __version__
 from vmsonar.collectors.registry import COLLECTORS, Entry
 from vmsonar.config.schema import Config
 from vmsonar.daemon.log import Log
-from vmsonar.daemon.notice_file import NoticeWatch
 from vmsonar.daemon.notify import Notifier, Watchdog, watchdog_seconds
 from vmsonar.daemon.options import DaemonOptions
 from vmsonar.daemon.session import DiskTrouble, Session, Surroundings
 from vmsonar.daemon.signals import Signals
 from vmsonar.daemon.sysinfo import gather
 from vmsonar.host.clock import Clock, ClockWatch, MissedTicks
+from vmsonar.host.cloud import NoticeWatch
 from vmsonar.host.identity import IdentityChange, IdentityWatch
 from vmsonar.host.roots import archive_to_write, find_config
+
+T = TypeVar("T")
 
 # A disk that refuses is tried again at every tick, but not more rarely than this.
 _RETRY_SECONDS = 10.0
@@ -65,7 +68,9 @@ class Daemon:
         """Samples until it is stopped."""
         self._record([EventRow(event_type="daemon_start", detail=f"vmsonar {__version__}")])
         self._notifier.ready()
-        self._log.info(f"recording into {self._session.root} every {self._session.config.interval:g} s")
+        self._log.info(
+            f"recording into {self._session.writer.root} every {self._session.config.interval:g} s"
+        )
         self._describe()
         self._say_what_is_hidden()
         gc.freeze()  # what lives by now lives on; the collector need not look at it again
@@ -75,15 +80,18 @@ class Daemon:
 
     def _next(self) -> None:
         """Waits for the next tick, unless a signal comes first."""
-        wait = self._due - self._clock.monotonic_ns()
-        if self._end is not None:
-            wait = min(wait, self._end - self._clock.monotonic_ns())
-        self._signals.wait(wait)
+        self._wait(self._due - self._clock.monotonic_ns())
         if self._signals.reload:
             self._reload()
         late = self._clock.monotonic_ns() - self._due
         if late >= 0 and not self._stopping():
             self._tick(late)
+
+    def _wait(self, nanoseconds: int) -> None:
+        """Waits so long, unless the end of the recording or a signal comes first."""
+        if self._end is not None:
+            nanoseconds = min(nanoseconds, self._end - self._clock.monotonic_ns())
+        self._signals.wait(nanoseconds)
 
     def _tick(self, late: int) -> None:
         events = [*self._clocks.events(), *self._notices.events()]
@@ -91,7 +99,7 @@ class Daemon:
         if change is not None:
             events.append(self._follow(change))
         self._record(events, late)
-        news = any(collector.has_news() for collector in self._session.recorder.sampler.collectors)
+        news = any(collector.has_news() for collector in self._session.sampler.collectors)
         if news or change is not None or self._described != f"{self._clock.now():%F}":
             self._describe()
 
@@ -100,18 +108,18 @@ class Daemon:
         skipped = late // session.schedule.interval
         self._missed.add(skipped, self._clock.now() - timedelta(microseconds=late // 1000))
         hurry, gaps = (lambda: self._signals.stop), self._missed.rows()
-        if session.recorder.record(events, late, hurry, self._farewell, gaps):
+        if session.record(events, late, hurry, self._farewell, gaps):
             self._missed.told()
         due = self._clock.monotonic_ns() + session.schedule.wait_from(self._clock.wall_ns())
         if self._due:
             self._missed.add(session.schedule.between(self._due, due) - skipped, self._clock.now())
         self._due = due
-        if session.recorder.samples % 10 == 1:
-            self._notifier.status(f"{self._counted()}, into {session.root}")
+        if session.samples % 10 == 1:
+            self._notifier.status(f"{self._counted()}, into {session.writer.root}")
 
     def _counted(self) -> str:
         """How many samples there are, and how many there should have been."""
-        samples, lost = self._session.recorder.samples, self._session.writer.samples_lost
+        samples, lost = self._session.samples, self._session.writer.samples_lost
         return f"{samples} samples, {lost} lost, {self._missed.total} missed"
 
     def _farewell(self) -> list[EventRow]:
@@ -139,14 +147,14 @@ class Daemon:
 
     def _describe(self) -> None:
         session = self._session
-        info = gather(session.config.host, session.config, session.recorder.sampler.collectors, self._clock)
-        session.recorder.describe(info)
+        info = gather(session.config.host, session.config, session.sampler.collectors, self._clock)
+        session.describe(info)
         self._described = f"{info.time:%F}"
 
     def _say_what_is_hidden(self) -> None:
         hidden = [
             f"{one.collector}: {one.item}"
-            for collector in self._session.recorder.sampler.collectors
+            for collector in self._session.sampler.collectors
             for one in collector.capabilities()
             if not one.available and one.remedy is not None
         ]
@@ -157,29 +165,29 @@ class Daemon:
         """Continues under the new name; another machine begins an archive of its own."""
         self._log.warning(f"this machine has changed: {change.detail}")
         if self._session.writer.identity.is_of(change.after):
-            self._session = self._session.renamed(change.after)
+            self._session.node = change.after
         else:
             self._session.close()
             self._session = self._begin_when_possible(self._session.config, self._session.around)
         return EventRow(event_type="identity_change", detail=change.detail)
 
     def _reload(self) -> None:
-        self._signals.reload = False
         self._notifier.reloading(self._clock.monotonic_ns())
-        try:
-            changed = self._apply(load(self._options))
-        except Exception as error:  # whatever a file makes us do, the configuration in force still works
-            said = (
-                str(error)
-                if isinstance(error, (VmsonarError, OSError))
-                else f"{type(error).__name__}: {error}"
-            )
-            self._log.error(f"keeping the old configuration: {said}")
-            changed = False
-        if changed:
+        if self._reread(self._apply, False):
             self._record([EventRow(event_type="config_reload")])
             self._describe()
         self._notifier.ready()
+
+    def _reread(self, use: Callable[[Config], T], otherwise: T) -> T:
+        """Reads the configuration again and makes use of it; whatever goes wrong, the one in force still works."""
+        self._signals.reload = False
+        try:
+            return use(load(self._options))
+        except Exception as error:
+            plain = isinstance(error, (VmsonarError, OSError))
+            said = str(error) if plain else f"{type(error).__name__}: {error}"
+            self._log.error(f"keeping the old configuration: {said}")
+            return otherwise
 
     def _apply(self, config: Config) -> bool:
         """Applies another configuration, wholly or not at all; False when it is the same."""
@@ -187,9 +195,9 @@ class Daemon:
         if config == old.config:
             self._log.info("the configuration has not changed")
             return False
-        if archive_to_write(self._options.archive, config.archive) == old.root:
+        if archive_to_write(self._options.archive, config.archive) == old.writer.root:
             self._session = old.with_config(config)
-            old.recorder.sampler.close()
+            old.sampler.close()
         else:
             self._session = Session.begin(config, self._options, self._identity.node, old.around)
             old.close()
@@ -212,8 +220,9 @@ class Daemon:
                     self._notifier.status(f"waiting: {error}")
                     self._notifier.ready()
                 trouble = error
-                self._wait_for_disk(config)
-                config = self._reread(config)
+                self._wait(int(min(config.interval, _RETRY_SECONDS) * 1e9))
+                if self._signals.reload:
+                    config = self._reread(lambda new: new, config)
                 continue
             if trouble is not None:
                 elapsed = self._clock.monotonic_ns() - began
@@ -221,23 +230,6 @@ class Daemon:
                 session.writer.add_losses(lost, since, trouble.reason)
                 self._log.warning(f"recording now; {lost} samples were lost while the disk refused")
             return session
-
-    def _wait_for_disk(self, config: Config) -> None:
-        pause = int(min(config.interval, _RETRY_SECONDS) * 1e9)
-        if self._end is not None:
-            pause = min(pause, max(0, self._end - self._clock.monotonic_ns()))
-        self._signals.wait(pause)
-
-    def _reread(self, config: Config) -> Config:
-        """The configuration to try next: a new one if a reload was requested and it is valid."""
-        if not self._signals.reload:
-            return config
-        self._signals.reload = False
-        try:
-            return load(self._options)
-        except Exception as error:
-            self._log.error(f"keeping the old configuration: {error}")
-            return config
 
 
 def run(options: DaemonOptions, entries: Sequence[Entry] = COLLECTORS) -> int:

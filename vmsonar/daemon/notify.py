@@ -4,6 +4,7 @@ import os
 import socket
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 
 from vmsonar.host.clock import Clock
 
@@ -22,12 +23,9 @@ class Notifier:
 
     def send(self, message: str) -> None:
         """Sends one message; a manager that does not listen is ignored."""
-        if self._socket is None:
-            return
-        try:
-            self._socket.sendto(message.encode(), self._address)
-        except OSError:
-            return
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.sendto(message.encode(), self._address)
 
     def close(self) -> None:
         if self._socket is not None:

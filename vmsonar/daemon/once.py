@@ -15,7 +15,7 @@ from vmsonar.config.schema import Config
 from vmsonar.daemon.log import Log
 from vmsonar.daemon.notify import Notifier, Watchdog
 from vmsonar.daemon.options import DaemonOptions
-from vmsonar.daemon.recorder import Sampler
+from vmsonar.daemon.sampler import Sampler
 from vmsonar.daemon.session import Session, Surroundings
 from vmsonar.daemon.sysinfo import gather
 from vmsonar.host.clock import Clock
@@ -33,12 +33,6 @@ class Appended(msgspec.Struct, kw_only=True):
     seq: int
     journal_head: str
     samples_lost: int
-
-
-def quiet_surroundings() -> Surroundings:
-    """For a single sample: no watchdog, and only errors are logged."""
-    clock = Clock()
-    return Surroundings(clock, Log("error"), Watchdog(Notifier({}), clock, None))
 
 
 def settle(sampler: Sampler) -> None:
@@ -82,27 +76,22 @@ def _first_tick(clock: Clock, boot: str) -> Tick:
 
 def append_one(config: Config, archive: Path) -> Appended:
     """Appends one sample, and once a day what the machine is."""
-    around = quiet_surroundings()
+    clock = Clock()
+    around = Surroundings(clock, Log("error"), Watchdog(Notifier({}), clock, None))
     session = Session.begin(config, DaemonOptions(archive=archive), node_identity(config.host), around)
-    recorder = session.recorder
-    settle(recorder.sampler)
-    recorder.record()
-    if not described_today(session):
-        recorder.describe(gather(config.host, config, recorder.sampler.collectors, around.clock))
     writer = session.writer
+    settle(session.sampler)
+    session.record()
+    with open_archive(writer.root) as recorded:
+        described = {segment.day for segment in recorded.segments(SYSINFO)}
+    if clock.now().date() not in described:
+        session.describe(gather(config.host, config, session.sampler.collectors, clock))
     writer.tidy()
     session.close()
     return Appended(
-        archive=str(session.root),
+        archive=str(writer.root),
         archive_id=writer.identity.archive,
         seq=writer.last_seq,
         journal_head=writer.head,
         samples_lost=writer.samples_lost,
     )
-
-
-def described_today(session: Session) -> bool:
-    """Whether the archive has a sysinfo record of this UTC day."""
-    with open_archive(session.root) as archive:
-        days = [segment.day for segment in archive.segments(SYSINFO)]
-    return session.around.clock.now().date() in days

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from vmsonar_archive.system.errors import UsageError
 
-from vmsonar.config.quantities import Interval, parse_duration
+from vmsonar.config.quantities import Interval, parse_duration, show_duration
 from vmsonar.config.schema import Config, interval
 
 USAGE = "usage: python -m vmsonar.daemon [--archive DIR] [--config FILE] [--interval 10s] [--for 60s]"
@@ -57,10 +57,9 @@ def parse(arguments: Sequence[str]) -> DaemonOptions:
 
 def arguments_of(options: DaemonOptions) -> list[str]:
     """The inverse of `parse`: arguments that give another process the same options."""
-    given = {
-        "--archive": options.archive,
-        "--config": options.config,
-        "--interval": None if options.interval is None else f"{options.interval * 1000:g}ms",
-        "--for": None if options.duration is None else f"{options.duration * 1000:g}ms",
-    }
-    return [f"{name}={value}" for name, value in given.items() if value is not None]
+    given = {name: getattr(options, field) for name, (field, _) in _OPTIONS.items()}
+    return [
+        f"{name}={show_duration(value) if isinstance(value, float) else value}"
+        for name, value in given.items()
+        if value is not None
+    ]

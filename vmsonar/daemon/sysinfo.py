@@ -23,18 +23,15 @@ from vmsonar.host.roots import Host
 def gather(host: Host, config: Config, collectors: Iterable[Collector], clock: Clock) -> SysInfo:
     """One record; its number and run are set by whoever writes it."""
     collectors = list(collectors)
-    node = node_identity(host)
     return SysInfo(
         time=clock.now(),
         seq=0,
         run="",
         boot=boot_id(host),
         boottime=clock.boottime_ns(),
-        hostname_short=node.hostname_short,
-        hostname_full=node.hostname_full,
-        machine_id=node.machine_id,
-        instance_id=node.instance_id,
-        **_cloud(host),
+        **msgspec.structs.asdict(node_identity(host)),
+        **cloud.cloud(host)._asdict(),
+        virtualization=cloud.virtualization(host),
         **_system(host),
         **_hardware(host),
         **cast("dict[str, Any]", _from_collectors(collectors)),
@@ -44,16 +41,6 @@ def gather(host: Host, config: Config, collectors: Iterable[Collector], clock: C
         interval=round(config.interval * 1000),
         config={key: msgspec.Raw(msgspec.json.encode(value)) for key, value in plain(config).items()},
     )
-
-
-def _cloud(host: Host) -> dict[str, Any]:
-    found = cloud.cloud(host)
-    return {
-        "cloud_provider": found.provider,
-        "instance_type": found.instance_type,
-        "region": found.region,
-        "virtualization": cloud.virtualization(host),
-    }
 
 
 def _system(host: Host) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from vmsonar_archive.system.text import masked, without_query
 from vmsonar_archive.system.web import Answer, ProxyRefused, Request
 
 from vmsonar.forward.messages import Fate, ForwardMessage, Outcome, Refused, Sender
-from vmsonar.host.backoff import Backoff, jitter
+from vmsonar.host.clock import Backoff, jitter
 
 # Too large, or something in it that the server cannot take: alone or divided it may pass, and so may others.
 _NOT_TAKEN = (400, 413, 422)

@@ -25,7 +25,7 @@ from vmsonar.forward.messages import Refused, Sender
 from vmsonar.forward.plan import ForwardPlan
 from vmsonar.forward.pump import Caution, Pump, Rewind, TooMuch
 from vmsonar.forward.status import ForwardStatus, lag_seconds, write_status
-from vmsonar.host.backoff import Backoff
+from vmsonar.host.clock import Backoff
 
 _POLL_SECONDS = 0.2
 _IDLE_SECONDS = 1.0

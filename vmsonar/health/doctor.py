@@ -16,7 +16,7 @@ from vmsonar.collectors.registry import COLLECTORS, Entry, make
 from vmsonar.config.quantities import show_size
 from vmsonar.config.schema import Config
 from vmsonar.daemon.log import Log
-from vmsonar.daemon.recorder import Sampler
+from vmsonar.daemon.sampler import Sampler
 from vmsonar.host.clock import Clock
 from vmsonar.host.identity import boot_id, node_identity
 from vmsonar.lifecycle.checks import examine_save

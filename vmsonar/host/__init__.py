@@ -4,7 +4,6 @@ Comes in: /proc, /sys, /etc below roots that can be replaced. Goes out: plain fa
 """
 
 __all__ = [
-    "backoff",
     "cgroups",
     "clock",
     "cloud",

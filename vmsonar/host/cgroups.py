@@ -43,7 +43,7 @@ def membership(text: bytes) -> Membership:
         matches = list(_containers_in(path))
         if len(matches) > depth:
             depth, found = len(matches), matches[-1]
-    job = next((job for path in distinct if (job := _slurm_job(path)) is not None), None)
+    job = next((int(jobs[-1]) for path in distinct if (jobs := _SLURM.findall(path))), None)
     if found is None:
         return Membership(None, None, job, _own_path(by_controller))
     return Membership(found["id"], _engine(found), job, found.string[: found.end()])
@@ -78,11 +78,6 @@ def _engine(match: re.Match[str]) -> str:
         return _ENGINES.get(match["prefix"], "unknown")
     parent = match.string[: match.start()].rpartition("/")[2]
     return {"docker": "docker", "libpod_parent": "podman"}.get(parent, "unknown")
-
-
-def _slurm_job(path: str) -> int | None:
-    jobs = _SLURM.findall(path)
-    return int(jobs[-1]) if jobs else None
 
 
 def _own_path(by_controller: dict[str, str]) -> str | None:

@@ -1,7 +1,8 @@
-"""The clocks that recording needs (clock_gettime(2)), when ticks are due, and whether time stepped or slept."""
+"""Clocks (clock_gettime(2)), when ticks are due, whether time stepped or slept, and pauses between retries."""
 
 import time
 import zlib
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from vmsonar_archive.records import EventRow, GapRow
@@ -101,12 +102,43 @@ class MissedTicks:
         if not self._pending:
             return []
         detail = "the recorder was stopped, or the machine too busy or its disk too slow for it"
-        return [
-            GapRow(
-                collector="schedule", reason="missed", detail=detail, since=self._since, lost=self._pending
-            )
-        ]
+        row = GapRow(
+            collector="schedule", reason="missed", detail=detail, since=self._since, lost=self._pending
+        )
+        return [row]
 
     def told(self) -> None:
         self._pending = 0
         self._since = None
+
+
+def jitter(low: float, high: float) -> float:
+    """A random number between both; `random` is imported late because the daemon never needs it."""
+    from random import uniform
+
+    return uniform(low, high)  # noqa: S311 - no secret
+
+
+class Backoff:
+    """Seconds to wait after each failure: drawn between a quarter of a bound that doubles and the bound itself.
+
+    Pass `draw=max` for pauses without jitter.
+    """
+
+    def __init__(
+        self, first: float = 1, longest: float = 120, draw: Callable[[float, float], float] = jitter
+    ) -> None:
+        self._first = first
+        self._longest = longest
+        self._draw = draw
+        self._bound = first
+
+    def next(self) -> float:
+        """Seconds to wait after one more failure."""
+        wait = self._draw(self._bound / 4, self._bound)
+        self._bound = min(self._longest, self._bound * 2)
+        return wait
+
+    def reset(self) -> None:
+        """Starts over from the first pause, after a success."""
+        self._bound = self._first

@@ -1,4 +1,4 @@
-"""Files of proc(5) that are read again and again: one descriptor each, kept open and read from its start."""
+"""Files that are read again and again: those of proc(5) by a descriptor kept open, others when they change."""
 
 import os
 from pathlib import Path
@@ -47,3 +47,12 @@ def read_text(path: Path) -> str | None:
         return path.read_text(errors="replace").strip()
     except OSError:
         return None
+
+
+def stamp_of(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is written or replaced; None where there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size

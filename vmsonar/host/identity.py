@@ -1,6 +1,6 @@
 """The identity of this machine, and whether it has changed (machine-id(5), cloud-init's files, DMI)."""
 
-import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 from uuid import UUID
@@ -9,10 +9,8 @@ import msgspec
 from vmsonar_archive.format.identity import NodeIdentity
 from vmsonar_archive.records.ids import HostName, InstanceId, MachineId, StampId
 
-from vmsonar.host.files import KeptFile, read_text
+from vmsonar.host.files import KeptFile, read_text, stamp_of
 from vmsonar.host.roots import Host
-
-_NO_MACHINE_ID = (None, "uninitialized")
 
 
 def _read(path: Path, kind: Any) -> str | None:
@@ -32,7 +30,7 @@ def machine_id(host: Host) -> str:
     """The machine id, or the boot id on an image whose id is not set yet."""
     for path in (host.etc / "machine-id", host.run / "machine-id"):
         text = _read(path, MachineId)
-        if text not in _NO_MACHINE_ID:
+        if text is not None and text != "uninitialized":
             return text
     return boot_id(host)
 
@@ -98,21 +96,10 @@ class IdentityWatch:
         return IdentityChange(before, self.node) if before != self.node else None
 
     def _look(self) -> tuple[object, ...]:
-        return (self._read_hostname(), *(self._mark(str(path)) for path in self._files))
-
-    def _read_hostname(self) -> bytes:
-        try:
-            return self._hostname.read()
-        except OSError:
-            return b""
-
-    @staticmethod
-    def _mark(path: str) -> tuple[int, int, int] | None:
-        try:
-            status = os.stat(path)
-        except OSError:
-            return None
-        return status.st_ino, status.st_mtime_ns, status.st_size
+        hostname = b""
+        with suppress(OSError):
+            hostname = self._hostname.read()
+        return (hostname, *map(stamp_of, self._files))
 
     def close(self) -> None:
         self._hostname.close()

@@ -37,8 +37,7 @@ def archive_to_write(
     given: Path | None, configured: str | None, environment: Mapping[str, str] = os.environ
 ) -> Path:
     """The archive that a recorder writes: the option, the environment, the file, or the usual place."""
-    named = _named(given, configured, environment)
-    if named is not None:
+    if (named := _named(given, configured, environment)) is not None:
         return named
     may_write = os.geteuid() == 0 or os.access(SYSTEM_ARCHIVE, os.W_OK)
     return SYSTEM_ARCHIVE if may_write else user_archive(environment)
@@ -48,8 +47,7 @@ def archive_to_read(
     given: Path | None, configured: str | None, environment: Mapping[str, str] = os.environ
 ) -> Path:
     """The archive that a question is about: one's own where there is one, or the system's."""
-    named = _named(given, configured, environment)
-    if named is not None:
+    if (named := _named(given, configured, environment)) is not None:
         return named
     own = archive_to_write(None, None, environment)
     return own if (own / "archive.json").exists() else SYSTEM_ARCHIVE

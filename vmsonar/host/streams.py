@@ -33,11 +33,7 @@ def prepare_streams() -> None:
 
 
 def _prepared(stream: TextIO | None) -> TextIO:
-    if stream is None:
-        return open(os.devnull, "w", encoding="utf-8")
-    if not _is_utf8(stream) and hasattr(stream, "reconfigure"):
-        stream.reconfigure(errors=_PLAIN)
-    return stream
+    return open(os.devnull, "w", encoding="utf-8") if stream is None else _configured(stream, errors=_PLAIN)
 
 
 def is_nowhere(stream: TextIO) -> bool:
@@ -59,10 +55,12 @@ def for_programs() -> TextIO:
     """Standard output for JSON and CSV, which are UTF-8 everywhere; a terminal is shown nothing that it would obey."""
     if sys.stdout.isatty():
         return cast(TextIO, _Screen())
-    if not _is_utf8(sys.stdout) and hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(encoding="utf-8")
-    return sys.stdout
+    return _configured(sys.stdout, encoding="utf-8")
 
 
-def _is_utf8(stream: TextIO) -> bool:
-    return (stream.encoding or "").lower().replace("-", "").replace("_", "") == "utf8"
+def _configured(stream: TextIO, **otherwise: str) -> TextIO:
+    """The stream as it is if it takes UTF-8, and else with these settings."""
+    is_utf8 = (stream.encoding or "").lower().replace("-", "").replace("_", "") == "utf8"
+    if not is_utf8 and hasattr(stream, "reconfigure"):
+        stream.reconfigure(**otherwise)
+    return stream

@@ -1,10 +1,12 @@
 """Names of user ids (passwd(5)), without ever waiting for a directory server in the sampling path."""
 
-import os
 import pwd
 import threading
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
+
+from vmsonar.host.files import stamp_of
 
 
 class Users:
@@ -13,7 +15,7 @@ class Users:
     def __init__(self, passwd: Path, ask_system: bool) -> None:
         self._passwd = passwd
         self._ask_system = ask_system
-        self._stamp: tuple[int, int] | None = None
+        self._stamp: tuple[int, int, int] | None = None
         self._local: dict[int, str] = {}
         self._asked: dict[int, str | None] = {}
         self._questions: SimpleQueue[int] = SimpleQueue()
@@ -31,14 +33,11 @@ class Users:
 
     def refresh(self) -> None:
         """Reads the file again if it changed; what was not found is asked for again."""
-        try:
-            status = os.stat(self._passwd)
-            stamp = (status.st_mtime_ns, status.st_ino)
-            if stamp != self._stamp:
-                self._local = parse_passwd(self._passwd.read_bytes())
-                self._stamp = stamp
-        except OSError:
-            self._local = {}
+        stamp = stamp_of(self._passwd)
+        if stamp != self._stamp:
+            self._local, self._stamp = {}, None
+            with suppress(OSError):
+                self._local, self._stamp = parse_passwd(self._passwd.read_bytes()), stamp
         self._asked = {uid: name for uid, name in self._asked.items() if name is not None}
 
     def _ask(self, uid: int) -> None:
@@ -51,10 +50,8 @@ class Users:
     def _answer(self) -> None:
         while True:
             uid = self._questions.get()
-            try:
+            with suppress(KeyError, OSError):
                 self._asked[uid] = pwd.getpwuid(uid).pw_name
-            except (KeyError, OSError):
-                continue
 
 
 def parse_passwd(text: bytes) -> dict[int, str]:

@@ -23,8 +23,8 @@ from vmsonar_archive.system.web import Request, reason_of
 
 from vmsonar.config.file import load_config
 from vmsonar.daemon.log import Log
-from vmsonar.daemon.notice_file import NOTICE_FILE, NoticeNote
 from vmsonar.daemon.signals import Signals
+from vmsonar.host.cloud import NOTICE_FILE, NoticeNote
 
 #: The same for all three clouds; never a name, which DNS could redirect.
 ADDRESS = ("169.254.169.254", 80)

@@ -5,12 +5,11 @@ import pytest
 
 from vmsonar.collectors.container.wire import ContainerFacts, engine_sockets, from_line, to_line
 from vmsonar.companion.facts import (
-    arguments_of,
     bind_sources,
+    command_of,
     exit_code_of,
     from_event,
     from_inspect,
-    shown_command,
     working_dir_of,
 )
 from vmsonar.companion.ownership import EngineClient, client_user, clients
@@ -70,14 +69,14 @@ def test_the_listed_fields_and_no_others():
 
 def test_secrets_do_not_cross_the_wire():
     facts = from_inspect(INSPECT, "docker", DEFAULT_LABELS)
-    facts.command = shown_command(arguments_of(INSPECT), "full")
+    facts.command = command_of(INSPECT, "full")
     assert b"hunter2" not in to_line(facts)
     assert facts.command.startswith("/usr/bin/python3 train.py")
 
 
 @pytest.mark.parametrize(("setting", "shown"), [("none", None), ("program", "python3 train.py")])
 def test_the_command_follows_the_setting(setting, shown):
-    assert shown_command(arguments_of(INSPECT), setting) == shown
+    assert command_of(INSPECT, setting) == shown
 
 
 def test_an_event_alone_still_names_its_container():

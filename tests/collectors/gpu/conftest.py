@@ -19,7 +19,7 @@ from tests.parts import need
 from vmsonar.collectors.base import Collector, ProcessFacts, Rows, Tick
 from vmsonar.collectors.gpu.nvidia.collector import NvidiaCollector
 from vmsonar.daemon.log import Log
-from vmsonar.daemon.recorder import Sampler
+from vmsonar.daemon.sampler import Sampler
 from vmsonar.host.clock import Clock
 from vmsonar.host.roots import Host
 

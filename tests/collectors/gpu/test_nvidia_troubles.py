@@ -19,7 +19,7 @@ from tests.real.wait import wait_until
 from vmsonar.collectors.gpu.drm.collector import DrmCollector
 from vmsonar.collectors.gpu.nvidia.collector import NvidiaCollector
 from vmsonar.daemon.log import Log
-from vmsonar.daemon.recorder import Sampler
+from vmsonar.daemon.sampler import Sampler
 from vmsonar.host.clock import Clock
 
 

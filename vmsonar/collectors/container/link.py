@@ -24,8 +24,7 @@ from vmsonar.collectors.container.wire import (
     SnapshotDone,
     from_line,
 )
-from vmsonar.host.backoff import Backoff
-from vmsonar.host.clock import Clock
+from vmsonar.host.clock import Backoff, Clock
 
 #: Where a companion that runs as a unit of its own listens, below /run.
 COMPANION_SOCKET = "vmsonar/engine.sock"

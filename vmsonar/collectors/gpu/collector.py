@@ -1,18 +1,81 @@
-"""What the GPU collectors share: rows joined to the processes of the tick, cards for sysinfo, a driver that hangs."""
+"""What the GPU collectors share: faults and readings of drivers; rows joined to processes; a driver that hangs."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from typing import ClassVar
 
-from vmsonar_archive.format.lines import encode_row
-from vmsonar_archive.records import Card, GpuProcessRow, GpuRow
+from vmsonar_archive.records import Card, EventRow, GpuProcessRow, GpuRow
 from vmsonar_archive.records.ids import SeriesIds
 
 from vmsonar.collectors.base import Collector, Rows, Setup, Tick, Trouble, Troubles
-from vmsonar.collectors.gpu.faults import TIMEOUT
-from vmsonar.collectors.gpu.reading import GpuUse, Reading
 from vmsonar.host.proc_pid import PGRP, START, read_stat
 from vmsonar.host.roots import Host
+
+
+class GpuFault(Exception):
+    """A failure of a driver, with the stable word that stands in rows and gaps."""
+
+    def __init__(self, reason: str, detail: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.detail = detail
+
+
+class ValueFault(GpuFault):
+    """This value cannot be had."""
+
+
+class UnsupportedFault(ValueFault):
+    """Asking for this value again is pointless until the driver is opened anew."""
+
+
+class DeviceFault(GpuFault):
+    """This device cannot be read; the others can."""
+
+
+class DriverFault(GpuFault):
+    """No device can be read."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """What one source said at one tick."""
+
+    rows: list[GpuRow] = field(default_factory=list)
+    #: What each process uses of each GPU; who the process is gets filled in later.
+    uses: list[GpuProcessRow] = field(default_factory=list)
+    events: list[EventRow] = field(default_factory=list)
+    #: Why the source as a whole could not be read.
+    fault: GpuFault | None = None
+    #: What else could not be read: a stable word, and the rest in words.
+    troubles: list[tuple[str, str]] = field(default_factory=list)
+
+
+# A longer pause, such as a suspend, says nothing about what was drawn in it.
+_LONGEST = 900 * 1_000_000_000
+
+
+class Integrator:
+    """Sums power over CLOCK_BOOTTIME; begins at 0 with the first reading."""
+
+    __slots__ = ("_before", "_joules")
+
+    def __init__(self) -> None:
+        self._joules = 0.0
+        self._before: tuple[int, float] | None = None
+
+    def add(self, boottime: int, watts: float | None) -> int | None:
+        """Microjoules since the first reading; None without a reading of power."""
+        if watts is None:
+            self._before = None
+            return None
+        if self._before is not None and 0 < boottime - self._before[0] <= _LONGEST:
+            elapsed = (boottime - self._before[0]) / 1e9
+            self._joules += elapsed * (watts + self._before[1]) / 2
+        self._before = (boottime, watts)
+        return round(self._joules * 1e6)
 
 
 class GpuCollector(Collector):
@@ -29,9 +92,8 @@ class GpuCollector(Collector):
     def __init__(self, host: Host, ids: SeriesIds, processes: bool = True, time_limit: float = 2.0) -> None:
         self.time_limit = time_limit
         self._host = host
-        self._ids = ids
+        self._series_id = cache(ids.gpu)
         self._processes = processes
-        self._series: dict[str, str] = {}
         self._troubles = Troubles(self.name)
         self._fault: str | None = None
         #: The GPUs of the last reading, as rows without values.
@@ -56,18 +118,26 @@ class GpuCollector(Collector):
         if self._cards is None or tick.fresh or seen != self._seen:
             self._cards = self.read_cards()
         self._seen = seen
-        self._known = [_identity(row) for row in reading.rows]
-        self._fault = None if reading.fault is None else reading.fault.reason
-        rows = self._joined(tick, reading)
-        self._troubles.tell(self._troubles_of(reading), tick, rows)
+        self._known = [
+            GpuRow(
+                gpu_uuid=row.gpu_uuid, gpu_index=row.gpu_index, parent_uuid=row.parent_uuid, vendor=row.vendor
+            )
+            for row in reading.rows
+        ]
+        rows, fault = self._joined(tick, reading), reading.fault
+        self._fault = None if fault is None else fault.reason
+        troubles: list[Trouble] = [*reading.troubles]
+        if fault is not None:
+            troubles.append((fault.reason, fault.detail or f"{self.what} GPUs"))
+        self._troubles.tell(troubles, tick, rows)
         return rows
 
     def overdue(self, waited: float) -> tuple[Rows, str]:
         """The known GPUs as unreadable."""
-        self._fault = TIMEOUT
+        self._fault = "timeout"
         rows = Rows()
         for row in self._known:
-            row.error = TIMEOUT
+            row.error = self._fault
             row.series_id = self._series_id(row.gpu_uuid)
             rows.add("gpu", row)
         return rows, f"the {self.what} driver has not answered for {self.time_limit:g} s"
@@ -79,38 +149,19 @@ class GpuCollector(Collector):
     def has_news(self) -> bool:
         return self._told is not None and self._told != self._seen
 
-    def _troubles_of(self, reading: Reading) -> list[Trouble]:
-        troubles: list[Trouble] = [*reading.troubles]
-        if reading.fault is not None:
-            troubles.append((reading.fault.reason, reading.fault.detail or f"{self.what} GPUs"))
-        return troubles
-
     def _joined(self, tick: Tick, reading: Reading) -> Rows:
         rows = Rows()
         for row in reading.rows:
             row.series_id = self._series_id(row.gpu_uuid)
             rows.add("gpu", row)
-        rows.extend("gpu_process", [encode_row(self._process_row(tick, use)) for use in reading.uses])
+        for use in reading.uses:
+            use.start_ticks, use.pgid = self._identify(tick, use.pid)
+            rows.add("gpu_process", use)
         for event in reading.events:
             if event.gpu_uuid is not None:
                 event.series_id = self._series_id(event.gpu_uuid)
             rows.add("event", event)
         return rows
-
-    def _process_row(self, tick: Tick, use: GpuUse) -> GpuProcessRow:
-        start_ticks, pgid = self._identify(tick, use.pid)
-        return GpuProcessRow(
-            gpu_uuid=use.gpu_uuid,
-            pid=use.pid,
-            start_ticks=start_ticks,
-            pgid=pgid,
-            usage="+".join(use.usages) or None,
-            gpu_util=use.gpu_util,
-            gpu_util_source=use.util_source,
-            memory_util=use.memory_util,
-            memory_used=use.memory,
-            engine_time=use.engine_time,
-        )
 
     def _identify(self, tick: Tick, pid: int) -> tuple[int | None, int | None]:
         """Start ticks and process group; None for a process that is gone."""
@@ -120,19 +171,7 @@ class GpuCollector(Collector):
         fields = read_stat(self._host.proc, pid)
         return (None, None) if fields is None else (int(fields[START]), int(fields[PGRP]))
 
-    def _series_id(self, uuid: str) -> str:
-        series_id = self._series.get(uuid)
-        if series_id is None:
-            series_id = self._series[uuid] = self._ids.gpu(uuid)
-        return series_id
-
 
 def time_limit(setup: Setup) -> float:
     """Seconds that a driver may take: well within the half of an interval that the guard grants at most."""
     return min(2.0, setup.config.interval / 6)
-
-
-def _identity(row: GpuRow) -> GpuRow:
-    return GpuRow(
-        gpu_uuid=row.gpu_uuid, gpu_index=row.gpu_index, parent_uuid=row.parent_uuid, vendor=row.vendor
-    )

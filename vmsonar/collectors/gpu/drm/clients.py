@@ -1,93 +1,70 @@
 """GPU time and memory per process from DRM clients (drm-usage-stats.rst) and KFD; no counter ever steps back."""
 
 import os
-from collections.abc import Iterable
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 from vmsonar.collectors.gpu.drm.devices import read_int
 from vmsonar.host.files import read_text
 
-_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_VALUE = re.compile(
+    r"drm-(engine-capacity|engine|cycles|total-cycles|resident|memory)-([^:]+):\s*([0-9]+)(?:\s+(\S*))?\s*"
+)
+# A property of a KFD node.
+_PROPERTY = re.compile(r"^\s*(\S+)\s+([0-9]+)\s*$", re.MULTILINE)
+_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _COMPUTE = {"compute", "ccs"}
 
+#: A process: its id and, where known, its start.
+Owner = tuple[int, int | None]
 
-@dataclass(slots=True)
-class DrmClient:
+
+class DrmClient(NamedTuple):
     """One open DRM file; several descriptors can stand for it."""
 
     bus_address: str
     client_id: int
-    driver: str
-    #: Busy nanoseconds per engine.
-    engines: dict[str, int] = field(default_factory=dict)
-    #: Busy cycles per engine, and the cycles there were, where the driver counts those.
-    cycles: dict[str, int] = field(default_factory=dict)
-    total_cycles: dict[str, int] = field(default_factory=dict)
-    capacity: dict[str, int] = field(default_factory=dict)
-    resident: dict[str, int] = field(default_factory=dict)
-    allocated: dict[str, int] = field(default_factory=dict)
+    #: By kind and name: nanoseconds or cycles of an engine, its capacity, bytes of a region of memory.
+    values: dict[str, dict[str, int]]
 
     def memory(self) -> int | None:
         """Device memory; on a GPU that has none of its own, the system memory it uses."""
-        regions = {**self.allocated, **self.resident}
+        regions = {**self.values["memory"], **self.values["resident"]}
         local = [size for name, size in regions.items() if name.startswith(("vram", "local"))]
         shared = [size for name, size in regions.items() if name.startswith(("system", "gtt"))]
         sizes = local or shared
         return sum(sizes) if sizes else None
 
-    def usages(self) -> list[str]:
+    def usages(self) -> set[str]:
         """Compute, graphics (which video and copies count as), both, or nothing so far."""
-        busy = {name for name, value in {**self.engines, **self.cycles}.items() if value}
-        return ["compute"] * bool(busy & _COMPUTE) + ["graphics"] * bool(busy - _COMPUTE)
+        engines = {**self.values["engine"], **self.values["cycles"]}
+        return {"compute" if name in _COMPUTE else "graphics" for name, busy in engines.items() if busy}
+
+    def capacity(self, engine: str) -> int:
+        """How many equal engines go by this name."""
+        return max(self.values["engine-capacity"].get(engine, 1), 1)
 
 
 def parse_fdinfo(text: str) -> DrmClient | None:
     """The client, or None where the descriptor is of something else."""
-    facts = _facts(text)
+    facts: dict[str, str] = {}
+    values: dict[str, dict[str, int]] = defaultdict(dict)
+    for line in text.splitlines():
+        if (found := _VALUE.fullmatch(line)) is not None:
+            kind, name, number, unit = found.groups()
+            values[kind][name] = int(number) * _UNITS.get(unit, 1)
+        elif line.startswith("drm-"):
+            key, _, value = line.partition(":")
+            facts[key.strip()] = value.strip()
     client_id = facts.get("drm-client-id", "")
     if "drm-driver" not in facts or not client_id.isdecimal():
         return None
-    client = DrmClient(facts.get("drm-pdev", ""), int(client_id), facts["drm-driver"])
-    for key, value in facts.items():
-        if key.startswith("drm-"):
-            _take(client, key.removeprefix("drm-"), value)
-    return client
-
-
-def _facts(text: str) -> dict[str, str]:
-    pairs = (line.partition(":") for line in text.splitlines())
-    return {key.strip(): value.strip() for key, colon, value in pairs if colon}
-
-
-def _take(client: DrmClient, key: str, value: str) -> None:
-    kind, _, name = key.partition("-")
-    number, _, unit = value.partition(" ")
-    if not name or not number.isdecimal():
-        return
-    if kind == "engine" and name.startswith("capacity-"):
-        client.capacity[name.removeprefix("capacity-")] = max(int(number), 1)
-    elif kind == "engine":
-        client.engines[name] = int(number)
-    elif kind == "cycles":
-        client.cycles[name] = int(number)
-    elif kind == "total" and name.startswith("cycles-"):
-        client.total_cycles[name.removeprefix("cycles-")] = int(number)
-    elif kind in ("resident", "memory"):
-        sizes = client.resident if kind == "resident" else client.allocated
-        sizes[name] = int(number) * _UNITS.get(unit.strip(), 1)
-
-
-Owner = tuple[int, int | None]
-
-
-@dataclass(slots=True)
-class _Meter:
-    """The highest values seen of one client."""
-
-    engines: dict[str, int] = field(default_factory=dict)
-    cycles: dict[str, int] = field(default_factory=dict)
-    total_cycles: dict[str, int] = field(default_factory=dict)
+    return DrmClient(facts.get("drm-pdev", ""), int(client_id), values)
 
 
 @dataclass(slots=True)
@@ -103,16 +80,16 @@ class ClientUse:
     shares: dict[str, float] = field(default_factory=dict)
     share_source: str | None = None
 
+    def add_share(self, engine: str, share: float, source: str) -> None:
+        self.shares[engine] = self.shares.get(engine, 0.0) + share
+        self.share_source = source
+
 
 def read_clients(proc: Path, descriptors: dict[int, list[str]]) -> list[tuple[int, DrmClient]]:
     """The clients behind the descriptors, with the process of each; repeats are still in."""
-    found = []
-    for pid, names in descriptors.items():
-        for name in names:
-            client = _read(proc / str(pid) / "fdinfo" / name)
-            if client is not None:
-                found.append((pid, client))
-    return found
+    paths = [(pid, proc / str(pid) / "fdinfo" / name) for pid, names in descriptors.items() for name in names]
+    found = ((pid, parse_fdinfo(read_text(path) or "")) for pid, path in paths)
+    return [(pid, client) for pid, client in found if client is not None]
 
 
 def once_each(
@@ -125,80 +102,65 @@ def once_each(
     return list(owners.values())
 
 
+class _Meter(dict[tuple[str, str], int]):
+    """The highest values seen of one client, by kind and engine."""
+
+    def rise(self, client: DrmClient, kind: str, engine: str) -> int:
+        """By how much the value exceeds the highest so far; one that steps back adds nothing."""
+        value, before = client.values[kind].get(engine, 0), self.get((kind, engine), 0)
+        self[kind, engine] = max(before, value)
+        return max(value - before, 0)
+
+
 class ClientMeters:
     """Adds up what each process used, from one reading to the next."""
 
     def __init__(self) -> None:
         self._meters: dict[tuple[str, int], _Meter] = {}
         self._totals: dict[tuple[Owner, str], int] = {}
-        self._before: int | None = None
+        self._before = 0
 
     def update(self, clients: list[tuple[Owner, DrmClient]], boottime: int) -> list[ClientUse]:
         """One use per process and GPU, in order of process ids."""
-        elapsed = None if self._before is None else boottime - self._before
+        elapsed = boottime - self._before
         meters: dict[tuple[str, int], _Meter] = {}
         totals: dict[tuple[Owner, str], int] = {}
         uses: dict[tuple[Owner, str], ClientUse] = {}
         for owner, client in clients:
             key = (owner, client.bus_address)
             use = uses.setdefault(key, ClientUse(owner[0], client.bus_address))
+            use.usages |= client.usages()
+            if (memory := client.memory()) is not None:
+                use.memory = (use.memory or 0) + memory
             identity = (client.bus_address, client.client_id)
             known = self._meters.get(identity)
-            meter = meters[identity] = known or _Meter()
-            _take_memory(use, client)
-            totals[key] = totals.get(key, self._totals.get(key, 0)) + _take_time(
-                use, client, meter, elapsed if known else None
-            )
+            meter = meters[identity] = _Meter() if known is None else known
+            risen = _take_time(use, client, meter, 0 if known is None else elapsed)
+            totals[key] = totals.get(key, self._totals.get(key, 0)) + risen
             _take_cycles(use, client, meter, known is not None)
-            if client.engines:
+            if client.values["engine"]:
                 use.engine_time = totals[key]
         self._meters, self._totals, self._before = meters, totals, boottime
         return sorted(uses.values(), key=lambda use: (use.bus_address, use.pid))
 
 
-def _take_memory(use: ClientUse, client: DrmClient) -> None:
-    use.usages.update(client.usages())
-    memory = client.memory()
-    if memory is not None:
-        use.memory = (use.memory or 0) + memory
-
-
-def _take_time(use: ClientUse, client: DrmClient, meter: _Meter, elapsed: int | None) -> int:
+def _take_time(use: ClientUse, client: DrmClient, meter: _Meter, elapsed: int) -> int:
     """The rise in nanoseconds of all engines; a group of equal engines counts as one."""
     risen = 0
-    for engine, value in client.engines.items():
-        rise = _rise(meter.engines, engine, value) // client.capacity.get(engine, 1)
+    for engine in client.values["engine"]:
+        rise = meter.rise(client, "engine", engine) // client.capacity(engine)
         risen += rise
         if elapsed:
-            _share(use, engine, rise / elapsed, "drm_engine_time")
+            use.add_share(engine, rise / elapsed, "drm_engine_time")
     return risen
 
 
 def _take_cycles(use: ClientUse, client: DrmClient, meter: _Meter, known: bool) -> None:
-    for engine, value in client.cycles.items():
-        rise = _rise(meter.cycles, engine, value)
-        total = _rise(meter.total_cycles, engine, client.total_cycles.get(engine, 0))
+    for engine in client.values["cycles"]:
+        rise = meter.rise(client, "cycles", engine)
+        total = meter.rise(client, "total-cycles", engine)
         if known and total:
-            _share(use, engine, rise / total / client.capacity.get(engine, 1), "drm_cycles")
-
-
-def _rise(highest: dict[str, int], engine: str, value: int) -> int:
-    """By how much the value exceeds the highest so far; one that steps back adds nothing."""
-    before = highest.get(engine, 0)
-    highest[engine] = max(before, value)
-    return max(value - before, 0)
-
-
-def _share(use: ClientUse, engine: str, share: float, source: str) -> None:
-    use.shares[engine] = use.shares.get(engine, 0.0) + share
-    use.share_source = source
-
-
-def _read(path: Path) -> DrmClient | None:
-    try:
-        return parse_fdinfo(path.read_text(errors="replace"))
-    except OSError:
-        return None
+            use.add_share(engine, rise / total / client.capacity(engine), "drm_cycles")
 
 
 _SECOND = 1_000_000_000
@@ -226,20 +188,18 @@ class DrmDescriptors:
         #: Whether every process so far could be looked into.
         self.complete = True
 
-    def find(self, processes: Iterable[tuple[int, int | None]], boottime: int) -> dict[int, list[str]]:
-        """The descriptors by process id, of the processes given as id and start."""
-        watched = {pid: self._watch(pid, start) for pid, start in processes}
-        self._watched = watched
-        due = sorted((each.due, pid) for pid, each in watched.items() if each.due <= boottime)
+    def find(self, processes: Iterable[Owner], boottime: int) -> dict[int, list[str]]:
+        """The descriptors by process id."""
+        before, self._watched = self._watched, {}
+        for pid, start in processes:
+            watched = before.get(pid)
+            if watched is None or watched.start_ticks != start:
+                watched = _Watched(start)
+            self._watched[pid] = watched
+        due = sorted((each.due, pid) for pid, each in self._watched.items() if each.due <= boottime)
         for _, pid in due[:_MOST_PER_TICK]:
-            self._look(pid, watched[pid], boottime)
-        return {pid: each.descriptors for pid, each in watched.items() if each.descriptors}
-
-    def _watch(self, pid: int, start_ticks: int | None) -> _Watched:
-        before = self._watched.get(pid)
-        if before is not None and before.start_ticks == start_ticks:
-            return before
-        return _Watched(start_ticks)
+            self._look(pid, self._watched[pid], boottime)
+        return {pid: each.descriptors for pid, each in self._watched.items() if each.descriptors}
 
     def _look(self, pid: int, watched: _Watched, boottime: int) -> None:
         watched.descriptors = self._open_on_drm(self._proc / str(pid) / "fd")
@@ -267,8 +227,7 @@ def _is_drm(path: str) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class KfdNode:
+class KfdNode(NamedTuple):
     """A GPU as KFD numbers it."""
 
     gpu_id: int
@@ -277,66 +236,45 @@ class KfdNode:
     architecture: str | None
 
 
-@dataclass(slots=True)
-class KfdUse:
+class KfdUse(NamedTuple):
     """What one process uses of one GPU: bytes, and compute units at this moment."""
 
     pid: int
-    bus_address: str
+    node: KfdNode
     memory: int
     occupied: int | None
-    compute_units: int
 
 
-def read_nodes(sys: Path) -> dict[int, KfdNode]:
-    """The GPUs among the nodes of the topology, by their KFD id."""
-    nodes = {}
-    for folder in sorted((sys / "class/kfd/kfd/topology/nodes").glob("[0-9]*")):
-        gpu_id = read_int(folder / "gpu_id")
-        if gpu_id:
-            nodes[gpu_id] = parse_node(gpu_id, read_text(folder / "properties") or "")
-    return nodes
+def read_nodes(sys: Path) -> list[KfdNode]:
+    """The GPUs among the nodes of the topology."""
+    folders = sorted((sys / "class/kfd/kfd/topology/nodes").glob("[0-9]*"))
+    found = [(read_int(folder / "gpu_id"), folder / "properties") for folder in folders]
+    return [_node(gpu_id, read_text(properties) or "") for gpu_id, properties in found if gpu_id]
 
 
-def parse_node(gpu_id: int, properties: str) -> KfdNode:
+def _node(gpu_id: int, properties: str) -> KfdNode:
     """One node from its properties, a name and a number per line."""
-    facts = {name: int(value) for name, value in _pairs(properties)}
-    units = facts.get("simd_count", 0) // max(facts.get("simd_per_cu", 0), 1)
-    return KfdNode(gpu_id, _address(facts), units, _architecture(facts.get("gfx_target_version", 0)))
+    facts = defaultdict(int, {name: int(value) for name, value in _PROPERTY.findall(properties)})
+    units = facts["simd_count"] // max(facts["simd_per_cu"], 1)
+    location, version = facts["location_id"], facts["gfx_target_version"]
+    bus, slot, function = location >> 8 & 0xFF, location >> 3 & 0x1F, location & 0x7
+    address = f"{facts['domain']:04x}:{bus:02x}:{slot:02x}.{function}"
+    # such as gfx90a for 90010
+    architecture = f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}" if version else None
+    return KfdNode(gpu_id, address, units, architecture)
 
 
-def read_uses(sys: Path, nodes: dict[int, KfdNode]) -> list[KfdUse]:
+def read_uses(sys: Path, nodes: list[KfdNode]) -> Iterator[KfdUse]:
     """Each process on each GPU that it holds memory or compute units of."""
     root = sys / "class/kfd/kfd/proc"
     try:
         pids = sorted(int(name) for name in os.listdir(root) if name.isdecimal())
     except OSError:
-        return []
-    found = (_use(root / str(pid), pid, node) for pid in pids for node in nodes.values())
-    return [use for use in found if use is not None and (use.memory or use.occupied)]
-
-
-def _use(folder: Path, pid: int, node: KfdNode) -> KfdUse | None:
-    memory = read_int(folder / f"vram_{node.gpu_id}")
-    if memory is None:
-        return None
-    occupied = read_int(folder / f"stats_{node.gpu_id}/cu_occupancy")
-    return KfdUse(pid, node.bus_address, memory, occupied, node.compute_units)
-
-
-def _pairs(text: str) -> list[tuple[str, str]]:
-    words = (line.split() for line in text.splitlines())
-    return [(pair[0], pair[1]) for pair in words if len(pair) == 2 and pair[1].isdecimal()]
-
-
-def _address(facts: dict[str, int]) -> str:
-    location = facts.get("location_id", 0)
-    bus, slot, function = location >> 8 & 0xFF, location >> 3 & 0x1F, location & 0x7
-    return f"{facts.get('domain', 0):04x}:{bus:02x}:{slot:02x}.{function}"
-
-
-def _architecture(version: int) -> str | None:
-    """Such as gfx90a for 90010."""
-    if not version:
-        return None
-    return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
+        return
+    for pid, node in product(pids, nodes):
+        memory = read_int(root / f"{pid}/vram_{node.gpu_id}")
+        if memory is None:
+            continue
+        occupied = read_int(root / f"{pid}/stats_{node.gpu_id}/cu_occupancy")
+        if memory or occupied:
+            yield KfdUse(pid, node, memory, occupied)

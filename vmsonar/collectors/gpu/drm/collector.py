@@ -10,8 +10,7 @@ from vmsonar_archive.records import Capability, Card
 from vmsonar_archive.records.ids import SeriesIds
 
 from vmsonar.collectors.base import Setup, Tick
-from vmsonar.collectors.gpu.collector import GpuCollector, time_limit
-from vmsonar.collectors.gpu.reading import Reading
+from vmsonar.collectors.gpu.collector import GpuCollector, Reading, time_limit
 from vmsonar.host.roots import Host
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class DrmCollector(GpuCollector):
     def capabilities(self) -> list[Capability]:
         seen = set() if self._drivers is None else self._drivers.vendors()
         found = [self._sight(vendor, vendor in seen) for vendor in self._vendors]
-        if self._drivers is not None and not self._drivers.sees_all_processes():
+        if self._drivers is not None and not self._drivers.descriptors.complete:
             found.append(self._hidden())
         return found
 

@@ -4,9 +4,10 @@ import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from vmsonar_archive.records import Card, EventRow, GpuRow
+from vmsonar_archive.records import Card, EventRow, GpuProcessRow, GpuRow
 
 from vmsonar.collectors.base import ProcessFacts
+from vmsonar.collectors.gpu.collector import Reading
 from vmsonar.collectors.gpu.drm.clients import (
     ClientMeters,
     ClientUse,
@@ -26,7 +27,6 @@ from vmsonar.collectors.gpu.drm.devices import (
     read_amd,
     read_intel,
 )
-from vmsonar.collectors.gpu.reading import GpuUse, Reading
 from vmsonar.host.roots import Host
 
 
@@ -41,8 +41,8 @@ class DrmDrivers:
         self._present: list[DrmDevice] = []
         self._gone: dict[str, DrmDevice] = {}
         self._untold: list[EventRow] = []
-        self._nodes: dict[int, KfdNode] = {}
-        self._descriptors = DrmDescriptors(host.proc)
+        self._nodes: list[KfdNode] = []
+        self.descriptors = DrmDescriptors(host.proc)
         self._meters = ClientMeters()
 
     def look(self, names: list[str]) -> bool:
@@ -56,33 +56,31 @@ class DrmDrivers:
         """The makers of the cards there are."""
         return {device.vendor for device in self._present}
 
-    def sees_all_processes(self) -> bool:
-        return self._descriptors.complete
-
     def sample(self, boottime: int, processes: Mapping[int, ProcessFacts]) -> Reading:
         """All cards and the processes on them."""
         reading = Reading(events=self._untold)
         self._untold = []
         clients = self._clients(boottime, processes) if self._processes else []
         awake = {device.bus_address: self._read(device, boottime) for device in self._present}
-        _add_shares(awake, clients if self._descriptors.complete else [])
+        _add_shares(awake, clients if self.descriptors.complete else [])
         reading.rows = [*awake.values(), *(device.row("gpu_not_found") for device in self._gone.values())]
         reading.rows.sort(key=lambda row: row.gpu_index or 0)
         if self._processes:
             reading.uses = self._uses(clients)
-        if not self._descriptors.complete:
+        if not self.descriptors.complete:
             reading.troubles.append(("permission", "GPU time of other users' processes"))
         return reading
 
     def cards(self) -> list[Card]:
         """The cards as hardware."""
-        architectures = {node.bus_address: node.architecture for node in read_nodes(self._host.sys).values()}
-        return [self._card(device, architectures.get(device.bus_address)) for device in self._present]
-
-    def _card(self, device: DrmDevice, architecture: str | None) -> Card:
-        if device.vendor == "amd":
-            return amd_card(device, self._host.sys, architecture)
-        return intel_card(device, self._host.sys)
+        sys = self._host.sys
+        architectures = {node.bus_address: node.architecture for node in read_nodes(sys)}
+        return [
+            amd_card(device, sys, architectures.get(device.bus_address))
+            if device.vendor == "amd"
+            else intel_card(device, sys)
+            for device in self._present
+        ]
 
     def _change(self, found: list[DrmDevice]) -> None:
         """Takes over a new set of cards and notes which were lost or found again."""
@@ -108,20 +106,23 @@ class DrmDrivers:
 
     def _clients(self, boottime: int, processes: Mapping[int, ProcessFacts]) -> list[ClientUse]:
         starts = _starts(self._host.proc, processes)
-        descriptors = self._descriptors.find(starts.items(), boottime)
+        descriptors = self.descriptors.find(starts.items(), boottime)
         clients = once_each(read_clients(self._host.proc, descriptors), starts)
         return self._meters.update(clients, boottime)
 
-    def _uses(self, clients: list[ClientUse]) -> list[GpuUse]:
+    def _uses(self, clients: list[ClientUse]) -> list[GpuProcessRow]:
         uuids = {device.bus_address: device.uuid for device in self._present}
-        uses: dict[tuple[str, int], GpuUse] = {}
+        uses: dict[tuple[str, int], GpuProcessRow] = {}
+
+        def row(bus_address: str, pid: int) -> GpuProcessRow:
+            return uses.setdefault((bus_address, pid), GpuProcessRow(gpu_uuid=uuids[bus_address], pid=pid))
+
         for client in clients:
             if client.bus_address in uuids:
-                uses[client.bus_address, client.pid] = _client_use(uuids[client.bus_address], client)
+                _add_client(row(client.bus_address, client.pid), client)
         for use in read_uses(self._host.sys, self._nodes) if self._nodes else []:
-            if use.bus_address in uuids:
-                key = (use.bus_address, use.pid)
-                _add_kfd(uses.setdefault(key, GpuUse(uuids[use.bus_address], use.pid)), use)
+            if use.node.bus_address in uuids:
+                _add_kfd(row(use.node.bus_address, use.pid), use)
         return [uses[key] for key in sorted(uses)]
 
 
@@ -135,19 +136,19 @@ def _starts(proc: Path, processes: Mapping[int, ProcessFacts]) -> dict[int, int 
         return {}
 
 
-def _client_use(uuid: str, client: ClientUse) -> GpuUse:
-    use = GpuUse(uuid, client.pid, sorted(client.usages), client.memory, engine_time=client.engine_time)
+def _add_client(row: GpuProcessRow, client: ClientUse) -> None:
+    row.usage = "+".join(sorted(client.usages)) or None
+    row.memory_used, row.engine_time = client.memory, client.engine_time
     if client.shares:
-        use.gpu_util, use.util_source = _percent(max(client.shares.values())), client.share_source
-    return use
+        row.gpu_util, row.gpu_util_source = _percent(max(client.shares.values())), client.share_source
 
 
-def _add_kfd(use: GpuUse, kfd: KfdUse) -> None:
+def _add_kfd(row: GpuProcessRow, kfd: KfdUse) -> None:
     """KFD knows the memory of compute, which is not in fdinfo, and which compute units are occupied."""
-    use.usages = sorted({*use.usages, "compute"})
-    use.memory = max(use.memory or 0, kfd.memory)
-    if kfd.occupied is not None and kfd.compute_units:
-        use.gpu_util, use.util_source = _percent(kfd.occupied / kfd.compute_units), "cu_occupancy"
+    row.usage = "compute+graphics" if "graphics" in (row.usage or "") else "compute"
+    row.memory_used = max(row.memory_used or 0, kfd.memory)
+    if kfd.occupied is not None and kfd.node.compute_units:
+        row.gpu_util, row.gpu_util_source = _percent(kfd.occupied / kfd.node.compute_units), "cu_occupancy"
 
 
 def _add_shares(rows: dict[str, GpuRow], clients: list[ClientUse]) -> None:

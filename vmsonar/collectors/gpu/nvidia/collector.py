@@ -8,9 +8,7 @@ from vmsonar_archive.records.ids import SeriesIds
 from vmsonar_archive.system.errors import way_to_add
 
 from vmsonar.collectors.base import Setup, Tick
-from vmsonar.collectors.gpu.collector import GpuCollector, time_limit
-from vmsonar.collectors.gpu.faults import DriverFault
-from vmsonar.collectors.gpu.reading import Reading
+from vmsonar.collectors.gpu.collector import DriverFault, GpuCollector, Reading, time_limit
 from vmsonar.host.files import read_text
 from vmsonar.host.roots import Host
 
@@ -55,10 +53,12 @@ class NvidiaCollector(GpuCollector):
         version = driver_version(self._host)
         if self._driver is None:
             if version is None:
-                return Reading(fault=self._fault_without_driver())
+                if self._has_hardware is None:
+                    self._has_hardware = nvidia_hardware(self._host)
+                return Reading(fault=DriverFault("driver_not_loaded") if self._has_hardware else None)
             # ctypes and NVML's bindings cost memory that a machine without a GPU need not spend
             from vmsonar.collectors.gpu.nvidia.driver import NvidiaDriver
-            from vmsonar.collectors.gpu.nvidia.gate import Nvml
+            from vmsonar.collectors.gpu.nvidia.nvml import Nvml
 
             self._driver = NvidiaDriver(Nvml(self._library), self._processes)
         return self._driver.sample(version, tick.time, tick.boottime)
@@ -67,28 +67,23 @@ class NvidiaCollector(GpuCollector):
         return [] if self._driver is None else self._driver.cards()
 
     def capabilities(self) -> list[Capability]:
+        reason, remedy = self._fault, _REMEDIES.get(self._fault or "")
         if driver_version(self._host) is None:
+            reason = "no NVIDIA driver is loaded"
             remedy = _REMEDIES["driver_not_loaded"] if nvidia_hardware(self._host) else None
-            return [self._missing("no NVIDIA driver is loaded", remedy)]
-        fault = self._fault
-        if fault is None:
-            return [Capability(collector=self.name, item="NVIDIA GPUs", available=True)]
-        # a loaded driver whose devices may not be opened looks like one that is not loaded
-        return [self._missing(fault, _DROP_IN if fault == "driver_not_loaded" else _REMEDIES.get(fault))]
+        elif reason == "driver_not_loaded":
+            # a loaded driver whose devices may not be opened looks like one that is not loaded
+            remedy = _DROP_IN
+        available = reason is None
+        return [
+            Capability(
+                collector=self.name, item="NVIDIA GPUs", available=available, reason=reason, remedy=remedy
+            )
+        ]
 
     def close(self) -> None:
         if self._driver is not None:
             self._driver.close()
-
-    def _fault_without_driver(self) -> DriverFault | None:
-        if self._has_hardware is None:
-            self._has_hardware = nvidia_hardware(self._host)
-        return DriverFault("driver_not_loaded") if self._has_hardware else None
-
-    def _missing(self, reason: str, remedy: str | None) -> Capability:
-        return Capability(
-            collector=self.name, item="NVIDIA GPUs", available=False, reason=reason, remedy=remedy
-        )
 
 
 def driver_version(host: Host) -> str | None:

@@ -1,15 +1,17 @@
-"""One NVIDIA GPU, or one MIG instance of it, read into a row, and as hardware for sysinfo."""
+"""One NVIDIA GPU, or one MIG instance of it: its row, the processes on it, and as hardware for sysinfo."""
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
+from struct import Struct
 from typing import Any
 
-from vmsonar_archive.records import Card, GpuRow
+from vmsonar_archive.records import Card, GpuProcessRow, GpuRow
 
-from vmsonar.collectors.gpu.faults import DeviceFault, GpuFault, ValueFault
-from vmsonar.collectors.gpu.nvidia.gate import Nvml
-from vmsonar.collectors.gpu.reading import Integrator
+from vmsonar.collectors.gpu.collector import DeviceFault, GpuFault, Integrator, UnsupportedFault, ValueFault
+from vmsonar.collectors.gpu.nvidia.nvml import Nvml
 
 _NOT_AVAILABLE_32 = 0xFFFFFFFF
 _LARGEST = (1 << 63) - 1
@@ -21,12 +23,25 @@ _CORRECTED, _UNCORRECTED, _SINCE_LOAD = 0, 1, 0
 _PCIE_SENT, _PCIE_RECEIVED = 0, 1
 _UNKNOWN_STATE = 32
 _COMPUTE_MODES = {0: "default", 1: "exclusive", 2: "prohibited", 3: "exclusive"}
-# Each reading blocks for 20 ms, so it is made rarely.
-PCIE_PAUSE = 300 * 1_000_000_000
+#: NVML_DEVICE_ARCH_* of nvml.h, from 2.
+_ARCHITECTURES = dict(
+    enumerate(
+        ("Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"), start=2
+    )
+)
+_PROCESS_LISTS = (
+    ("compute", "nvmlDeviceGetComputeRunningProcesses"),
+    ("graphics", "nvmlDeviceGetGraphicsRunningProcesses"),
+    ("mps", "nvmlDeviceGetMPSComputeRunningProcesses"),
+)
+# At the first reading the driver's buffer holds the past: only this many µs of it count.
+_FIRST_WINDOW = 10_000_000
+#: nvmlProcessUtilizationSample_t: process, time in µs, share of the compute engines and of memory.
+_SAMPLE = Struct("@IQII8x")
 
 
 @dataclass(slots=True)
-class Memory:
+class DeviceHistory:
     """What is remembered of a GPU, also when the driver is opened anew."""
 
     integrator: Integrator = field(default_factory=Integrator)
@@ -43,7 +58,7 @@ class Device:
     handle: Any
     uuid: str
     index: int
-    memory: Memory
+    history: DeviceHistory
     parent: str | None = None
     #: Why it cannot be read; stays until the driver is opened anew.
     fault: str | None = None
@@ -56,38 +71,37 @@ class Device:
 
     def ask(self, name: str, *arguments: Any) -> Any:
         """The driver's answer, or None where it has none; what it does not support is asked once."""
-        return self.ask_once((name, arguments), name, *arguments)
+        return self._try((name, arguments), self.nvml.call, name, self.handle, *arguments)
 
-    def ask_once(self, key: tuple[Any, ...], name: str, *arguments: Any) -> Any:
-        """The same, remembering what is not supported by this key: for arguments that differ each time."""
-        if key in self._absent:
-            return None
-        try:
-            return self.nvml.call(name, self.handle, *arguments)
-        except ValueFault as fault:
-            self._note(fault, key)
-            return None
+    def ask_by_name(self, name: str, *arguments: Any) -> Any:
+        """The same for arguments that differ each time: by its name alone it is known as not supported."""
+        return self._try((name,), self.nvml.call, name, self.handle, *arguments)
 
     def processes(self, name: str) -> list[tuple[int, int]] | None:
         """The processes that a function lists, or None where it is not supported."""
-        if (name,) in self._absent:
+        found: list[tuple[int, int]] | None = self._try((name,), self.nvml.processes, name, self.handle)
+        return found
+
+    def _try(self, key: tuple[Any, ...], call: Callable[..., Any], *arguments: Any) -> Any:
+        if key in self._absent:
             return None
         try:
-            return self.nvml.processes(name, self.handle)
-        except ValueFault as fault:
-            self._note(fault, (name,))
-            return None
-
-    def _note(self, fault: ValueFault, key: tuple[Any, ...]) -> None:
-        if fault.lasting:
+            return call(*arguments)
+        except UnsupportedFault:
             self._absent.add(key)
-        else:
+        except ValueFault as fault:
             self.trouble = fault.reason
+        return None
 
     def number(self, name: str, *arguments: Any) -> int | None:
         """A 32-bit reading; all bits set mean that there is none."""
         value = self.ask(name, *arguments)
         return None if value is None or value == _NOT_AVAILABLE_32 else int(value)
+
+    def watts(self, name: str) -> float | None:
+        """A reading in milliwatts."""
+        value = self.number(name)
+        return None if value is None else value / 1000
 
     def switch_mig(self) -> bool:
         """Whether the GPU is partitioned now; what it supports changes with that."""
@@ -98,32 +112,66 @@ class Device:
             self.mig = mig
         return mig
 
-    def faulty_row(self, reason: str) -> GpuRow:
+    def row(self, error: str | None = None) -> GpuRow:
         return GpuRow(
-            gpu_uuid=self.uuid, gpu_index=self.index, parent_uuid=self.parent, vendor="nvidia", error=reason
+            gpu_uuid=self.uuid, gpu_index=self.index, parent_uuid=self.parent, vendor="nvidia", error=error
         )
 
 
 def read_instance(device: Device) -> GpuRow:
     """A MIG instance: only its memory is its own."""
-    row = GpuRow(gpu_uuid=device.uuid, gpu_index=device.index, parent_uuid=device.parent, vendor="nvidia")
-    _read_memory(device, row)
+    row = device.row()
+    found = device.ask("nvmlDeviceGetMemoryInfo", _MEMORY_V2)
+    if found is not None:
+        row.memory_reserved = in_range(found.reserved)
+    else:
+        found = device.ask("nvmlDeviceGetMemoryInfo")
+    if found is not None:
+        row.memory_used = in_range(found.used)
+        row.memory_total = in_range(found.total)
     return row
 
 
 def read_device(device: Device, boottime: int) -> GpuRow:
     """A whole GPU; raises DeviceFault or DriverFault."""
-    row = GpuRow(gpu_uuid=device.uuid, gpu_index=device.index, vendor="nvidia")
     device.trouble = None
-    _read_memory(device, row)
-    _read_use(device, row)
+    row = read_instance(device)
+    rates = device.ask("nvmlDeviceGetUtilizationRates")
+    if rates is not None and rates.gpu <= 100:
+        row.gpu_util = rates.gpu
+        row.gpu_util_source = "nvml_utilization"
+        row.memory_util = rates.memory if rates.memory <= 100 else None
     _read_power(device, row, boottime)
-    _read_state(device, row)
-    _read_errors(device, row)
+    row.temperature = device.number("nvmlDeviceGetTemperature", _TEMPERATURE_GPU)
+    row.fan = device.number("nvmlDeviceGetFanSpeed")
+    state = device.number("nvmlDeviceGetPerformanceState")
+    row.performance_state = None if state == _UNKNOWN_STATE else state
+    row.compute_mode = _COMPUTE_MODES.get(device.ask("nvmlDeviceGetComputeMode"))
+    row.core_clock = device.number("nvmlDeviceGetClockInfo", _CLOCK_SM)
+    row.memory_clock = device.number("nvmlDeviceGetClockInfo", _CLOCK_MEMORY)
+    reasons = device.ask("nvmlDeviceGetCurrentClocksEventReasons")
+    if reasons is None:
+        # its name before driver 535
+        reasons = device.ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+    row.clock_reasons = in_range(reasons)
+    row.ecc_corrected = in_range(device.ask("nvmlDeviceGetTotalEccErrors", _CORRECTED, _SINCE_LOAD))
+    row.ecc_uncorrected = in_range(device.ask("nvmlDeviceGetTotalEccErrors", _UNCORRECTED, _SINCE_LOAD))
+    remapped = device.ask("nvmlDeviceGetRemappedRows")
+    row.remapped_rows = remapped[0] + remapped[1] if remapped is not None else None
     if row.memory_total is None and row.power is None:
         # nothing that every GPU has: the driver does not answer for it
         row.error = device.trouble
     return row
+
+
+def _read_power(device: Device, row: GpuRow, boottime: int) -> None:
+    row.power = device.watts("nvmlDeviceGetPowerUsage")
+    row.power_limit = device.watts("nvmlDeviceGetEnforcedPowerLimit")
+    millijoules = in_range(device.ask("nvmlDeviceGetTotalEnergyConsumption"))
+    if millijoules is not None:
+        row.energy, row.energy_source = millijoules * 1000, "counter"
+    elif (integrated := device.history.integrator.add(boottime, row.power)) is not None:
+        row.energy, row.energy_source = integrated, "power_integrated"
 
 
 def read_pcie(device: Device, row: GpuRow) -> None:
@@ -137,137 +185,78 @@ def in_range(value: int | None) -> int | None:
     return value if value is not None and 0 <= value <= _LARGEST else None
 
 
-def _read_memory(device: Device, row: GpuRow) -> None:
-    found = device.ask("nvmlDeviceGetMemoryInfo", _MEMORY_V2)
-    if found is not None:
-        row.memory_reserved = in_range(found.reserved)
-    else:
-        found = device.ask("nvmlDeviceGetMemoryInfo")
-    if found is not None:
-        row.memory_used = in_range(found.used)
-        row.memory_total = in_range(found.total)
+def read_processes(device: Device, time: datetime) -> list[GpuProcessRow]:
+    """The processes of one GPU or MIG instance, in order of their ids."""
+    uses: dict[int, GpuProcessRow] = {}
+    for usage, function in _PROCESS_LISTS:
+        found = device.processes(f"{function}_v3")
+        if found is None:
+            # driver 470 and before
+            found = device.processes(f"{function}_v2") or []
+        for pid, size in found:
+            use = uses.setdefault(pid, GpuProcessRow(gpu_uuid=device.uuid, pid=pid))
+            if usage not in (use.usage or "").split("+"):
+                use.usage = f"{use.usage}+{usage}" if use.usage else usage
+            if (memory := in_range(size)) is not None:
+                # a process in two lists is shown with the same memory in both
+                use.memory_used = max(memory, use.memory_used or 0)
+    if device.parent is None:
+        _add_utilisation(device, uses, round(time.timestamp() * 1e6))
+    return [uses[pid] for pid in sorted(uses)]
 
 
-def _read_use(device: Device, row: GpuRow) -> None:
-    rates = device.ask("nvmlDeviceGetUtilizationRates")
-    if rates is not None and rates.gpu <= 100:
-        row.gpu_util = rates.gpu
-        row.gpu_util_source = "nvml_utilization"
-        row.memory_util = rates.memory if rates.memory <= 100 else None
-
-
-def _read_power(device: Device, row: GpuRow, boottime: int) -> None:
-    row.power = _thousandth(device.number("nvmlDeviceGetPowerUsage"))
-    row.power_limit = _thousandth(device.number("nvmlDeviceGetEnforcedPowerLimit"))
-    millijoules = in_range(device.ask("nvmlDeviceGetTotalEnergyConsumption"))
-    if millijoules is not None:
-        row.energy, row.energy_source = millijoules * 1000, "counter"
-    elif (integrated := device.memory.integrator.add(boottime, row.power)) is not None:
-        row.energy, row.energy_source = integrated, "power_integrated"
-
-
-def _read_state(device: Device, row: GpuRow) -> None:
-    row.temperature = device.number("nvmlDeviceGetTemperature", _TEMPERATURE_GPU)
-    row.fan = device.number("nvmlDeviceGetFanSpeed")
-    state = device.number("nvmlDeviceGetPerformanceState")
-    row.performance_state = None if state == _UNKNOWN_STATE else state
-    row.compute_mode = _COMPUTE_MODES.get(device.ask("nvmlDeviceGetComputeMode"))
-    row.core_clock = device.number("nvmlDeviceGetClockInfo", _CLOCK_SM)
-    row.memory_clock = device.number("nvmlDeviceGetClockInfo", _CLOCK_MEMORY)
-    row.clock_reasons = in_range(_clock_reasons(device))
-
-
-def _clock_reasons(device: Device) -> int | None:
-    reasons: int | None = device.ask("nvmlDeviceGetCurrentClocksEventReasons")
-    if reasons is None:
-        # its name before driver 535
-        reasons = device.ask("nvmlDeviceGetCurrentClocksThrottleReasons")
-    return reasons
-
-
-def _read_errors(device: Device, row: GpuRow) -> None:
-    row.ecc_corrected = in_range(device.ask("nvmlDeviceGetTotalEccErrors", _CORRECTED, _SINCE_LOAD))
-    row.ecc_uncorrected = in_range(device.ask("nvmlDeviceGetTotalEccErrors", _UNCORRECTED, _SINCE_LOAD))
-    remapped = device.ask("nvmlDeviceGetRemappedRows")
-    row.remapped_rows = remapped[0] + remapped[1] if remapped is not None else None
-
-
-def _thousandth(value: int | None) -> float | None:
-    return None if value is None else value / 1000
-
-
-def lost(device: Device, fault: DeviceFault) -> GpuRow:
-    """Marks the device as unreadable and says so in its row."""
-    device.fault = fault.reason
-    return device.faulty_row(fault.reason)
-
-
-_SM_CLOCK, _MEMORY_CLOCK = 1, 2
-#: NVML_DEVICE_ARCH_* of nvml.h.
-_ARCHITECTURES = {
-    2: "Kepler",
-    3: "Maxwell",
-    4: "Pascal",
-    5: "Volta",
-    6: "Turing",
-    7: "Ampere",
-    8: "Ada",
-    9: "Hopper",
-    10: "Blackwell",
-}
+def _add_utilisation(device: Device, uses: dict[int, GpuProcessRow], now: int) -> None:
+    """From the driver's samples in order of time, without those that are old or impossible."""
+    since = device.history.sampled
+    if not 0 < since <= now + _FIRST_WINDOW:
+        # the first time, or the clock was set back
+        since = now - _FIRST_WINDOW
+    found = device.ask_by_name("nvmlDeviceGetProcessUtilization", since) or []
+    # pynvml's structures are slow to ask for single fields: that was a third of the cost of a sample
+    fields = [_SAMPLE.unpack(each) for each in found]
+    fresh = sorted((time, pid, sm, memory) for pid, time, sm, memory in fields if time > since)
+    if fresh:
+        device.history.sampled = fresh[-1][0]
+    for _, pid, share, memory_share in fresh:
+        if share <= 100 and memory_share <= 100:
+            use = uses.setdefault(pid, GpuProcessRow(gpu_uuid=device.uuid, pid=pid))
+            use.gpu_util, use.memory_util = share, memory_share
+            use.gpu_util_source = "nvml_process_samples"
 
 
 def read_cards(nvml: Nvml, devices: list[Device]) -> list[Card]:
     """One card per device; one that cannot be read has its identity only."""
-    driver = _driver(nvml)
-    return [_card(device, driver) for device in devices]
-
-
-def bus_address(text: str) -> str:
-    """The address as the kernel writes it: the driver pads the domain to eight digits."""
-    return re.sub(r"^0{4}(?=[0-9a-f]{4}:)", "", text.lower())
-
-
-def _driver(nvml: Nvml) -> str | None:
-    try:
-        return str(nvml.call("nvmlSystemGetDriverVersion"))
-    except GpuFault:
-        return None
-
-
-def _card(device: Device, driver: str | None) -> Card:
-    card = Card(
-        gpu_uuid=device.uuid,
-        gpu_index=device.index,
-        parent_uuid=device.parent,
-        vendor="nvidia",
-        driver=driver,
-    )
-    if device.fault is None:
-        with suppress(DeviceFault):
-            _describe(device, card)
-    return card
+    driver = None
+    with suppress(GpuFault):
+        driver = str(nvml.call("nvmlSystemGetDriverVersion"))
+    cards = []
+    for device in devices:
+        card = Card(
+            gpu_uuid=device.uuid,
+            gpu_index=device.index,
+            parent_uuid=device.parent,
+            vendor="nvidia",
+            driver=driver,
+        )
+        cards.append(card)
+        if device.fault is None:
+            with suppress(DeviceFault):
+                _describe(device, card)
+    return cards
 
 
 def _describe(device: Device, card: Card) -> None:
     card.model = device.ask("nvmlDeviceGetName")
     card.architecture = _ARCHITECTURES.get(device.ask("nvmlDeviceGetArchitecture"))
-    pci = device.ask("nvmlDeviceGetPciInfo")
-    card.bus_address = bus_address(_text(pci.busId)) if pci is not None else None
-    memory = device.ask("nvmlDeviceGetMemoryInfo")
-    card.memory = in_range(memory.total) if memory is not None else None
+    if (pci := device.ask("nvmlDeviceGetPciInfo")) is not None:
+        address = pci.busId.decode(errors="replace") if isinstance(pci.busId, bytes) else pci.busId
+        # as the kernel writes it: the driver pads the domain to eight digits
+        card.bus_address = re.sub(r"^0{4}(?=[0-9a-f]{4}:)", "", address.lower())
+    if (memory := device.ask("nvmlDeviceGetMemoryInfo")) is not None:
+        card.memory = in_range(memory.total)
     card.firmware = device.ask("nvmlDeviceGetVbiosVersion")
-    card.power_limit = _watts(device.number("nvmlDeviceGetEnforcedPowerLimit"))
-    limits = device.ask("nvmlDeviceGetPowerManagementLimitConstraints")
-    if limits is not None:
-        card.power_limit_min, card.power_limit_max = _watts(limits[0]), _watts(limits[1])
-    card.core_clock_max = device.number("nvmlDeviceGetMaxClockInfo", _SM_CLOCK)
-    card.memory_clock_max = device.number("nvmlDeviceGetMaxClockInfo", _MEMORY_CLOCK)
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _watts(milliwatts: int | None) -> float | None:
-    return None if milliwatts is None else milliwatts / 1000
+    card.power_limit = device.watts("nvmlDeviceGetEnforcedPowerLimit")
+    if (limits := device.ask("nvmlDeviceGetPowerManagementLimitConstraints")) is not None:
+        card.power_limit_min, card.power_limit_max = limits[0] / 1000, limits[1] / 1000
+    card.core_clock_max = device.number("nvmlDeviceGetMaxClockInfo", _CLOCK_SM)
+    card.memory_clock_max = device.number("nvmlDeviceGetMaxClockInfo", _CLOCK_MEMORY)

@@ -1,17 +1,174 @@
-"""The NVIDIA driver over time: it loads late, is reloaded, upgraded or broken, and is tried again."""
+"""The NVIDIA driver over time: it loads late, is reloaded, upgraded or broken; a session is one opening of it."""
 
+import ctypes
+from contextlib import suppress
 from datetime import datetime
+from typing import Any
 
-from vmsonar_archive.records import Card
+from vmsonar_archive.records import Card, EventRow
 
-from vmsonar.collectors.gpu.faults import DriverFault, GpuFault
-from vmsonar.collectors.gpu.nvidia.device import Device, Memory, read_cards
-from vmsonar.collectors.gpu.nvidia.gate import Nvml
-from vmsonar.collectors.gpu.nvidia.session import NvidiaSession
-from vmsonar.collectors.gpu.reading import Reading
-from vmsonar.host.backoff import Backoff
+from vmsonar.collectors.gpu.collector import DeviceFault, DriverFault, GpuFault, Reading, ValueFault
+from vmsonar.collectors.gpu.nvidia.device import (
+    Device,
+    DeviceHistory,
+    read_cards,
+    read_device,
+    read_instance,
+    read_pcie,
+    read_processes,
+)
+from vmsonar.collectors.gpu.nvidia.nvml import Nvml, at_opening
+from vmsonar.host.clock import Backoff
 
 _SECOND = 1_000_000_000
+# Each reading of PCIe traffic blocks for 20 ms, so it is made rarely.
+_PCIE_PAUSE = 300 * _SECOND
+_XID = 0x8
+# A GPU in trouble can raise them without end.
+_MOST_EVENTS = 64
+
+
+class XidEvents:
+    """The event set of one opened driver; it is asked, never waited for."""
+
+    def __init__(self, nvml: Nvml, devices: list[Device]) -> None:
+        self._nvml = nvml
+        self._uuids = {_address(device.handle): device.uuid for device in devices}
+        self._set: Any = None
+        with suppress(DeviceFault, ValueFault):
+            self._set = nvml.call("nvmlEventSetCreate")
+        for device in devices if self._set is not None else []:
+            device.ask_by_name("nvmlDeviceRegisterEvents", _XID, self._set)
+
+    def read(self) -> list[EventRow]:
+        """What was raised since the last time."""
+        events: list[EventRow] = []
+        while self._set is not None and len(events) < _MOST_EVENTS:
+            try:
+                data = self._nvml.call("nvmlEventSetWait_v2", self._set, 0)
+            except GpuFault:
+                # a timeout is the usual answer: no event
+                break
+            if data.eventType & _XID:
+                uuid = self._uuids.get(_address(data.device))
+                events.append(EventRow(event_type="gpu_xid", gpu_uuid=uuid, code=data.eventData))
+        return events
+
+    def close(self) -> None:
+        if self._set is not None:
+            with suppress(GpuFault):
+                self._nvml.call("nvmlEventSetFree", self._set)
+
+
+def _address(handle: Any) -> int | None:
+    return ctypes.cast(handle, ctypes.c_void_p).value
+
+
+class NvidiaSession:
+    """An opened driver; `before` are the devices known from an earlier opening."""
+
+    def __init__(
+        self, nvml: Nvml, before: list[Device], histories: dict[str, DeviceHistory], processes: bool
+    ) -> None:
+        self._nvml = nvml
+        self._histories = histories
+        self._processes = processes
+        #: Devices that the driver counts and will not name: the reason and the number in words.
+        self.nameless: list[tuple[str, str]] = []
+        present = self._enumerate(before)
+        self._events = XidEvents(nvml, present)
+        uuids = {device.uuid for device in present}
+        missing = [device for device in before if device.uuid not in uuids]
+        for device in missing:
+            # it stays, as lost
+            device.fault = device.fault or "gpu_not_found"
+        self.devices = sorted(present + missing, key=lambda device: device.index)
+
+    @property
+    def has_lost(self) -> bool:
+        return any(device.fault for device in self.devices) or bool(self.nameless)
+
+    def read(self, time: datetime, boottime: int) -> Reading:
+        """All devices; one that fails yields its row with the error. Raises DriverFault."""
+        reading = Reading(events=self._events.read(), troubles=self.nameless)
+        # one device at a time, because the reading blocks
+        due = (device for device in self.devices if not device.fault and device.history.pcie_due <= boottime)
+        pcie = next(due, None)
+        for device in self.devices:
+            if device.fault is not None:
+                reading.rows.append(device.row(device.fault))
+                continue
+            try:
+                self._read_one(device, time, boottime, reading, device is pcie)
+            except DeviceFault as fault:
+                device.fault = fault.reason
+                reading.rows.append(device.row(fault.reason))
+                reading.events.append(
+                    EventRow(event_type="gpu_lost", gpu_uuid=device.uuid, detail=fault.reason)
+                )
+        return reading
+
+    def with_instances(self) -> list[Device]:
+        """The devices, each followed by its MIG instances."""
+        everything: list[Device] = []
+        for device in self.devices:
+            partitioned = device.fault is None and device.mig
+            everything += [device, *(self._instances(device) if partitioned else [])]
+        return everything
+
+    def close(self) -> None:
+        self._events.close()
+        self._nvml.close()
+
+    def _read_one(self, device: Device, time: datetime, boottime: int, reading: Reading, pcie: bool) -> None:
+        instances = self._instances(device) if device.switch_mig() else []
+        row = read_device(device, boottime)
+        if pcie:
+            device.history.pcie_due = boottime + _PCIE_PAUSE
+            read_pcie(device, row)
+        rows = [row, *(read_instance(instance) for instance in instances)]
+        users = (instances or [device]) if self._processes else []
+        uses = [use for each in users for use in read_processes(each, time)]
+        # only now: a device that fails on the way has one row, which says so
+        reading.rows.extend(rows)
+        reading.uses.extend(uses)
+        if device.returned:
+            device.returned = False
+            reading.events.append(EventRow(event_type="gpu_found", gpu_uuid=device.uuid))
+
+    def _enumerate(self, before: list[Device]) -> list[Device]:
+        try:
+            count = self._nvml.call("nvmlDeviceGetCount")
+        except GpuFault as fault:
+            raise at_opening(fault) from None
+        known = {device.index for device in before}
+        faulty = {device.uuid for device in before if device.fault}
+        devices = []
+        for index in range(count):
+            try:
+                handle = self._nvml.call("nvmlDeviceGetHandleByIndex", index)
+                uuid = self._nvml.call("nvmlDeviceGetUUID", handle)
+            except (DeviceFault, ValueFault) as fault:
+                if index not in known:
+                    self.nameless.append((fault.reason, f"NVIDIA GPU number {index} could not be identified"))
+                continue
+            history = self._histories.setdefault(uuid, DeviceHistory())
+            devices.append(Device(self._nvml, handle, uuid, index, history, returned=uuid in faulty))
+        return devices
+
+    def _instances(self, device: Device) -> list[Device]:
+        """The MIG instances there are now; they are made and removed while jobs come and go."""
+        instances = []
+        for index in range(device.ask("nvmlDeviceGetMaxMigDeviceCount") or 0):
+            handle = device.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)
+            if handle is None:
+                continue
+            instance = Device(self._nvml, handle, "", index, device.history, parent=device.uuid)
+            uuid = instance.ask("nvmlDeviceGetUUID")
+            if uuid is not None:
+                instance.uuid = uuid
+                instances.append(instance)
+        return instances
 
 
 class NvidiaDriver:
@@ -22,7 +179,7 @@ class NvidiaDriver:
         self._processes = processes
         self._session: NvidiaSession | None = None
         self._devices: list[Device] = []
-        self._memories: dict[str, Memory] = {}
+        self._histories: dict[str, DeviceHistory] = {}
         self._fault: GpuFault = DriverFault("driver_not_loaded")
         self._version: str | None = None
         #: Pauses between attempts to open the driver, and between looks for a lost device.
@@ -81,7 +238,7 @@ class NvidiaDriver:
     def _open(self) -> NvidiaSession:
         self._nvml.open()
         try:
-            session = NvidiaSession(self._nvml, self._devices, self._memories, self._processes)
+            session = NvidiaSession(self._nvml, self._devices, self._histories, self._processes)
         except GpuFault:
             self._nvml.close()
             raise
@@ -99,4 +256,4 @@ class NvidiaDriver:
 
     def _failed(self, fault: GpuFault) -> Reading:
         self._fault = fault
-        return Reading(rows=[device.faulty_row(fault.reason) for device in self._devices], fault=fault)
+        return Reading(rows=[device.row(fault.reason) for device in self._devices], fault=fault)
