@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from vmsonar_archive.bundle.increment import acknowledge, has_new, read_acknowledged, taken_up_to
-from vmsonar_archive.bundle.plan import describe_live, plan_whole
+from vmsonar_archive.bundle.plan import plan_whole, span_of
 from vmsonar_archive.bundle.redact import Redactor, key_from_namespace
 from vmsonar_archive.bundle.select import BundleSelection, plan_selected
 from vmsonar_archive.bundle.send.delivery import Delivery, OpenOutput, deliver
@@ -17,7 +17,6 @@ from vmsonar_archive.bundle.snapshot import ArchiveSnapshot, take_snapshot
 from vmsonar_archive.bundle.tables import add_tables
 from vmsonar_archive.bundle.write import Bundled, Signer
 from vmsonar_archive.format import layout
-from vmsonar_archive.format.layout import SegmentName
 from vmsonar_archive.read.findings import Code, Finding
 from vmsonar_archive.records.units import Sensitivity
 from vmsonar_archive.system import files
@@ -85,14 +84,7 @@ def work(task: Task, signer: Signer | None, open_output: OpenOutput, progress: P
 
 def _no_samples(snapshot: ArchiveSnapshot, selection: BundleSelection) -> AnswerIsNo:
     """The error for a selection without samples: says what was asked for, and what there is."""
-    there = [
-        entry
-        for path, held in snapshot.held.items()
-        if (name := SegmentName.parse(path)) is not None and name.kind == layout.SAMPLE
-        for entry in [held.entry or describe_live(held).entry()]
-    ]
-    first = min((entry.first for entry in there if entry.first), default=None)
-    last = max((entry.last for entry in there if entry.last), default=None)
+    first, last = span_of([held.facts for name, held in snapshot.segments() if name.kind == layout.SAMPLE])
     span = span_words(selection.since, selection.until)
     return AnswerIsNo(f"no samples {span}".rstrip() + f": {covered_words(first, last)}")
 
