@@ -1,6 +1,5 @@
 """Signatures that ssh-keygen makes and accepts, and whom verify believes."""
 
-import hashlib
 import random
 import re
 import shutil
@@ -63,7 +62,7 @@ def test_same_bytes_as_ssh_keygen(signed: Path, keys: Path, tmp_path: Path) -> N
         ["ssh-keygen", "-q", "-Y", "sign", "-f", keys / "host", "-n", "bundle@vmsonar", message], check=True
     )
     process = SigningProcess(keys / "host")
-    made = process.sign(hashlib.sha512(b"hello\n").digest())
+    made = process.signer.sign(b"hello\n")
     process.close()
     assert made == (tmp_path / "message.sig").read_bytes()
     ssh_signature.check(ssh_signature.decode(made), b"hello\n")
@@ -236,7 +235,7 @@ def _differences(keys: Path, count: int) -> tuple[list[bytes], int, int]:
     keygen = Keygen.find()
     assert keygen is not None
     process = SigningProcess(keys / "host")
-    signature = process.sign(hashlib.sha512(b"hello\n").digest())
+    signature = process.signer.sign(b"hello\n")
     process.close()
     key, stranger = (keys / "host.pub").read_text(), (keys / "stranger.pub").read_text()
     chance, now = random.Random(12), datetime.now(UTC)

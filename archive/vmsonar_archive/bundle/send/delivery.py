@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -24,9 +25,8 @@ FINISH = ""
 class ToDescriptor(msgspec.Struct, frozen=True, tag=True):
     """To an open file or pipe."""
 
-
-class IntoFolder(msgspec.Struct, frozen=True, tag=True):
-    """To a file that has its name before anything in it counts as taken."""
+    #: Whether it is a file that gets its name before anything in it counts as taken.
+    finish: bool = False
 
 
 class ToUrl(msgspec.Struct, frozen=True, tag=True):
@@ -37,7 +37,7 @@ class ToUrl(msgspec.Struct, frozen=True, tag=True):
     pauses: tuple[float, ...] = PAUSES
 
 
-Delivery = ToDescriptor | IntoFolder | ToUrl
+Delivery = ToDescriptor | ToUrl
 
 
 def deliver(
@@ -47,26 +47,17 @@ def deliver(
     progress.expect(plan.payload_bytes)
     if isinstance(how, ToUrl):
         return _to_url(how, plan, signer, progress)
-    if isinstance(how, IntoFolder):
-        return _into_folder(plan, signer, ask, progress)
-    return _to_descriptor(plan, signer, ask, progress)
-
-
-def _to_descriptor(plan: BundlePlan, signer: Signer | None, ask: OpenOutput, progress: Progress) -> Bundled:
     descriptor = ask(plan.folder)
+    write = partial(files.write_all, descriptor)
+    digests = Digests(write) if how.finish else None
     try:
-        return write_bundle(plan, lambda data: files.write_all(descriptor, data), signer, progress.advance)
+        bundled = write_bundle(plan, digests.send if digests else write, signer, progress.advance)
     except BrokenPipeError:
         raise VmsonarError("the reader of the bundle has gone: what it got is not whole") from None
-
-
-def _into_folder(plan: BundlePlan, signer: Signer | None, ask: OpenOutput, progress: Progress) -> Bundled:
-    descriptor = ask(plan.folder)
-    digests = Digests(lambda data: files.write_all(descriptor, data))
-    bundled = write_bundle(plan, digests.send, signer, progress.advance)
-    os.fsync(descriptor)
-    os.close(ask(FINISH))
-    bundled.sha256, bundled.confirmed = digests.sha256.hexdigest(), True
+    if digests is not None:
+        os.fsync(descriptor)
+        os.close(ask(FINISH))
+        bundled.sha256, bundled.confirmed = digests.sha256.hexdigest(), True
     return bundled
 
 

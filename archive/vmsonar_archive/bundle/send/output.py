@@ -1,4 +1,4 @@
-"""Where a bundle goes on this machine: a new file, whole or not at all, or standard output."""
+"""Where a bundle goes on this machine: a new file, whole or not at all."""
 
 import fcntl
 import os
@@ -7,7 +7,6 @@ from pathlib import Path
 from stat import S_ISREG
 
 from vmsonar_archive.system.errors import VmsonarError
-from vmsonar_archive.system.files import beneath
 
 _MODE = 0o640
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -49,14 +48,16 @@ class OutputFile:
         self._close()
 
     def abandon(self) -> None:
-        """Leaves nothing behind."""
-        with suppress(OSError):
-            os.unlink(self._partial, dir_fd=self._folder)
-        self._close()
+        """Leaves nothing behind; after commit() it does nothing."""
+        if self.descriptor >= 0:
+            with suppress(OSError):
+                os.unlink(self._partial, dir_fd=self._folder)
+            self._close()
 
     def _close(self) -> None:
         os.close(self.descriptor)
         os.close(self._folder)
+        self.descriptor = -1
 
     def _create(self) -> int:
         self._remove_leftover()
@@ -95,8 +96,3 @@ class OutputFile:
 
     def _exists(self) -> VmsonarError:
         return VmsonarError(f"{self.path} exists: nothing is overwritten, remove it or choose another name")
-
-
-def place_of(output: Path, folder: str) -> Path:
-    """The file that is meant: in a folder, the bundle gets its own name."""
-    return beneath(output, f"{folder}.tar") if output.is_dir() else output
