@@ -28,13 +28,10 @@ class Depth(StrEnum):
 
 
 def verify(
-    source: Source,
-    depth: Depth = Depth.FULL,
-    head: str | None = None,
-    progress: Progress | None = None,
+    source: Source, depth: Depth = Depth.FULL, head: str | None = None, progress: Progress | None = None
 ) -> Report:
     """Checks an archive: its identity, its journal, and every file against what the journal says."""
-    report = Report(findings=[])
+    report = Report()
     try:
         source.identity()
     except FormatError as error:
@@ -44,16 +41,14 @@ def verify(
     known: CheckedFiles = {}
     for round_ in range(_ROUNDS):
         (ledger, torn), sizes = source.journal(head), source.sizes()
-        report = Report(findings=[])
-        report.head = ledger.head
         present = _present(ledger, sizes)
+        report = Report(head=ledger.head, files=len(present))
         for finding in (
             *_check_journal(ledger, torn, head),
             *source.misfits(ledger),
             *_check_presence(source, ledger, sizes, present),
         ):
             report.add(finding)
-        report.files = len(present)
         if depth is Depth.QUICK:
             _summarise_journal(report, ledger)
         else:

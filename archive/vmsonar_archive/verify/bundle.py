@@ -41,7 +41,7 @@ def verify_bundle(
     try:
         report = verify(source, depth, head, progress)
     except VmsonarError as error:
-        report = Report(findings=[])
+        report = Report()
         report.add(Finding.of(Code.CORRUPT, "", str(error)))
     bag_check = _BagCheck(source, report)
     tags = bag_check.read_tags()

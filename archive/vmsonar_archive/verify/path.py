@@ -38,7 +38,7 @@ def verify_path(
     try:
         bundle = BundleSource(path)
     except NotABundle as error:
-        report = Report(findings=[])
+        report = Report()
         report.add(Finding.of(Code.NOT_A_BUNDLE, "", str(error).removeprefix(f"{path} ")))
         return report
     with closing(bundle):

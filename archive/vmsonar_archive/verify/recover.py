@@ -22,7 +22,7 @@ from vmsonar_archive.records import FORMAT
 from vmsonar_archive.records.sets import MAX_SPANS, RecordSet
 from vmsonar_archive.system import files
 from vmsonar_archive.system.errors import UsageError, VmsonarError
-from vmsonar_archive.verify.segment import damage_finding
+from vmsonar_archive.verify.content import damage_finding
 from vmsonar_archive.write.outputs import guard
 from vmsonar_archive.write.rewrite import rewrite
 
