@@ -8,9 +8,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from vmsonar_archive.bundle.send import s3, upload
-from vmsonar_archive.bundle.send.delivery import FINISH, Delivery, OpenOutput, ToDescriptor, ToUrl
+from vmsonar_archive.bundle.send.delivery import FINISH, Delivery, OpenOutput, OutputFile, ToDescriptor, ToUrl
 from vmsonar_archive.bundle.send.mint import Mint
-from vmsonar_archive.bundle.send.output import OutputFile
 from vmsonar_archive.bundle.signer import SigningProcess
 from vmsonar_archive.bundle.tables import load_tables
 from vmsonar_archive.bundle.worker import (

@@ -35,10 +35,6 @@ class BundlePlan:
     findings: list[Finding] = field(default_factory=list)
 
     @property
-    def payload_bytes(self) -> int:
-        return sum(item.size for item in self.items)
-
-    @property
     def has_samples(self) -> bool:
         names = (SegmentName.parse(item.path) for item in self.items)
         return any(name.kind == layout.SAMPLE for name in names if name)

@@ -1,6 +1,6 @@
 """A bundle of a part of an archive: a span of time, some kinds, what is new, or with names hidden."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
@@ -191,7 +191,7 @@ def _derive(
         return
     cut_path = SegmentName.of(name.kind, sealed.first, sealed.first_seq).path
     path = cut_path if CUT in operations else held.path
-    content = segment.chunks
+    content: Callable[[], Iterator[bytes]] = segment.chunks
     if draft.kept_bytes + sealed.bytes <= _KEPT_BYTES:
         draft.kept_bytes += sealed.bytes
         kept = b"".join(segment.chunks())

@@ -203,16 +203,18 @@ class _SentProgress(Progress):
     def __init__(self, parent: socket.socket) -> None:
         super().__init__()
         self._parent = parent
+        self._told = 0
 
     def expect(self, total: int, title: str | None = None) -> None:
         super().expect(total, title)
+        self._told = 0
         send(self._parent, WorkerMessage(total=total))
 
     def advance(self, steps: int = 1) -> None:
         super().advance(steps)
-        if abs(self.done) >= _STEP:
-            send(self._parent, WorkerMessage(gone=self.done))
-            self.done = 0
+        if abs(untold := self.done - self._told) >= _STEP:
+            self._told = self.done
+            send(self._parent, WorkerMessage(gone=untold))
 
 
 if __name__ == "__main__":

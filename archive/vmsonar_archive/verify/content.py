@@ -12,7 +12,7 @@ from io import RawIOBase
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from vmsonar_archive.format.frames import Damage, Scanned, scan_frames
+from vmsonar_archive.format.frames import Damage, scan_frames
 from vmsonar_archive.format.journal import JournalEntry
 from vmsonar_archive.format.layout import SAMPLE, SegmentName
 from vmsonar_archive.format.lines import BadLine, Text, decode_sample, decode_stamp, decode_sysinfo
@@ -298,29 +298,25 @@ def check_segment(
     kind = name.kind if name else SAMPLE
     hashing = _Hashing(stream, progress)
     records = _Records(checked, kind, deep=deep)
+    sealed = entry is not None
     try:
         for found in scan_frames(cast(BinaryIO, hashing), records.take):
-            _check_frame(checked, found, sealed=entry is not None)
+            if found.damage is not None:
+                checked.add(damage_finding(path, found.damage, sealed))
+            elif sealed and not found.frame.complete:
+                checked.find(Code.CORRUPT, "its last frame is not closed")
         while hashing.read(1024 * 1024):
             pass
     except (OSError, VmsonarError) as error:
         checked.find(Code.CORRUPT, f"cannot be read: {error}")
-        checked.add_omitted()
-        return checked
-    if entry is not None:
-        _compare(checked, hashing, entry)
-    checked.samples = checked.records if kind == SAMPLE else 0
-    if kind == SAMPLE:
-        _find_gaps(checked, records.moments)
+    else:
+        if entry is not None:
+            _compare(checked, hashing, entry)
+        if kind == SAMPLE:
+            checked.samples = checked.records
+            _find_gaps(checked, records.moments)
     checked.add_omitted()
     return checked
-
-
-def _check_frame(checked: Checked, found: Scanned, *, sealed: bool) -> None:
-    if found.damage is not None:
-        checked.add(damage_finding(checked.path, found.damage, sealed))
-    elif sealed and not found.frame.complete:
-        checked.find(Code.CORRUPT, "its last frame is not closed")
 
 
 def damage_finding(path: str, damage: Damage, sealed: bool) -> Finding:
