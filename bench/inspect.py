@@ -8,8 +8,7 @@ import time
 from datetime import date
 from pathlib import Path
 
-from vmsonar_archive.bundle.make import bundle_to_file
-from vmsonar_archive.bundle.task import BundleOptions
+from vmsonar_archive.bundle.make import BundleOptions, bundle_to_file
 from vmsonar_archive.parquet.days import derive_day
 
 from bench import Figure

@@ -8,9 +8,8 @@ from stat import S_ISREG
 
 from vmsonar_archive.bundle.make import Bundled, BundleOptions, bundle_into_folder, bundle_to_url
 from vmsonar_archive.bundle.send import mint, s3
-from vmsonar_archive.bundle.send.delivery import upload_to
+from vmsonar_archive.bundle.send.delivery import OutputFile, upload_to
 from vmsonar_archive.bundle.send.mint import TryAgain
-from vmsonar_archive.bundle.send.output import OutputFile
 from vmsonar_archive.bundle.write import Sink
 from vmsonar_archive.format.identity import read_identity
 from vmsonar_archive.system import files

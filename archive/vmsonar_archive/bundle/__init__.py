@@ -4,4 +4,4 @@ Comes in: an archive, options, a key. Goes out: a bundle, brought to a file or h
 the rights of the archive's owner. Imports parquet, read, write and below.
 """
 
-__all__ = ["make", "plan", "redact", "select", "task", "write"]
+__all__ = ["make", "plan", "redact", "select", "worker", "write"]

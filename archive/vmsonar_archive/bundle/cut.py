@@ -1,8 +1,9 @@
 """A segment written anew for a bundle: cut, filtered, redacted, with the info rows it needs."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
@@ -75,65 +76,48 @@ _TYPES: dict[str, type[_Process] | type[_Job] | type[_Container]] = {
 }
 
 
-class InfoBeforeCut:
-    """Collects the info rows of dropped samples, and picks those that the remaining samples refer to."""
-
-    def __init__(self) -> None:
-        self._rows: dict[object, tuple[str, bytes, str | None]] = {}
-        self._seen: set[object] = set()
-        self._in_first: set[object] | None = None
-
-    def drop(self, line: bytes) -> None:
-        """Notes a sample that lies before the cut."""
-        for kind, key, raw, container in _infos(line):
-            self._rows[key] = kind, raw, container
-
-    def keep(self, line: bytes) -> None:
-        """Notes a sample that stays."""
-        if self._in_first is None:
-            self._in_first = {key for _, key, _, _ in _infos(line)}
-        try:
-            seen = msgspec.json.decode(line, type=_Seen)
-        except NOT_JSON:
-            return
-        for rows in (seen.process, seen.gpu_process, seen.job, seen.container):
-            self._seen.update(row.key() for row in rows)
-
-    def rows(self) -> dict[str, list[bytes]]:
-        """The rows to add to the first sample that stays, by kind."""
-        needed = {key for key in self._rows if key in self._seen}
-        needed |= {("container_info", self._rows[key][2]) for key in needed if self._rows[key][2]}
-        found: dict[str, list[bytes]] = {}
-        for key, (kind, raw, _) in self._rows.items():
-            if key in needed and key not in (self._in_first or ()):
-                found.setdefault(kind, []).append(raw)
-        return found
+def info_before_cut(
+    lines: Iterable[tuple[bytes, Stamp]], keeps: Callable[[Stamp], bool]
+) -> dict[str, list[bytes]]:
+    """The info rows of dropped samples that later ones refer to: what to add to the first that stays, by kind."""
+    rows: dict[object, _InfoRow] = {}
+    seen: set[object] = set()
+    in_first: set[object] | None = None
+    for line, stamp in lines:
+        if not keeps(stamp):
+            if in_first is None:
+                rows.update(_infos(line))
+            continue
+        if in_first is None:
+            in_first = {key for key, _ in _infos(line)}
+        with suppress(*NOT_JSON):
+            about = msgspec.json.decode(line, type=_Seen)
+            for found in (about.process, about.gpu_process, about.job, about.container):
+                seen.update(row.key() for row in found)
+    needed = rows.keys() & seen
+    needed |= {("container_info", rows[key].container) for key in needed if rows[key].container}
+    added: dict[str, list[bytes]] = {}
+    for key, row in rows.items():
+        if key in needed and key not in (in_first or ()):
+            added.setdefault(row.kind, []).append(row.raw)
+    return added
 
 
-def _infos(line: bytes) -> Iterable[tuple[str, object, bytes, str | None]]:
-    try:
+class _InfoRow(NamedTuple):
+    """A row as it stands in a line, and the container that it names."""
+
+    kind: str
+    raw: bytes
+    container: str | None
+
+
+def _infos(line: bytes) -> Iterator[tuple[object, _InfoRow]]:
+    with suppress(*NOT_JSON):
         infos = msgspec.json.decode(line, type=_InfoRows)
         for kind, struct in _TYPES.items():
             for raw in getattr(infos, kind):
                 row = msgspec.json.decode(raw, type=struct)
-                yield kind, row.key(), bytes(raw), row.container_id
-    except NOT_JSON:
-        return
-
-
-def info_before_cut(
-    lines: Iterable[tuple[bytes, Stamp]], keeps: Callable[[Stamp], bool]
-) -> dict[str, list[bytes]]:
-    """The info rows to add to the first sample of a cut segment."""
-    infos = InfoBeforeCut()
-    begun = False
-    for line, stamp in lines:
-        if keeps(stamp):
-            infos.keep(line)
-            begun = True
-        elif not begun:
-            infos.drop(line)
-    return infos.rows()
+                yield row.key(), _InfoRow(kind, bytes(raw), row.container_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +142,14 @@ class DerivedSegment:
     kind: str
     change: SegmentChange
 
-    def chunks(self) -> Iterator[bytes]:
-        """The new segment."""
-        yield from self._write(Tally())
-
     def measure(self, path: str) -> SegmentFacts:
         """What the journal would say of it."""
         tally = Tally()
-        return tally.facts(path, *sha256_of_chunks(self._write(tally)))
+        return tally.facts(path, *sha256_of_chunks(self.chunks(tally)))
 
-    def _write(self, tally: Tally) -> Iterator[bytes]:
+    def chunks(self, tally: Tally | None = None) -> Iterator[bytes]:
+        """The new segment; its records are added to the tally."""
+        tally = tally or Tally()
         frames = FrameWriter(_LEVEL, flush=False)
         for line, stamp in self._lines():
             tally.add(stamp.time, stamp.seq)

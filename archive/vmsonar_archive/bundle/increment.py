@@ -3,11 +3,12 @@
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 
 import msgspec
 
-from vmsonar_archive.bundle.snapshot import ArchiveSnapshot, HeldFile
+from vmsonar_archive.bundle.snapshot import ArchiveSnapshot
 from vmsonar_archive.format import layout
 from vmsonar_archive.format.layout import SegmentName
 from vmsonar_archive.format.lines import finish, unchanged
@@ -55,45 +56,37 @@ def read_acknowledged(folder: int, owner: int) -> Acknowledged | None:
 def taken_up_to(snapshot: ArchiveSnapshot, earlier: Acknowledged) -> int:
     """The number after which records are new: not the last one taken, if the archive has given some again."""
     taken = earlier.taken
-    for held in snapshot.held.values():
-        for stamp in _stamps_between(held, taken.up_to, earlier.last_seq):
-            if not taken.has(stamp):
-                return taken.up_to
-    return earlier.last_seq
+    given_again = any(
+        not taken.has(stamp) for stamp in _stamps_between(snapshot, taken.up_to, earlier.last_seq)
+    )
+    return taken.up_to if given_again else earlier.last_seq
 
 
 def has_new(snapshot: ArchiveSnapshot, taken: Taken) -> bool:
     """Whether anything is left to take: a description of the machine alone is something."""
-    return any(
-        not taken.has(stamp)
-        for held in snapshot.held.values()
-        for stamp in _stamps_between(held, taken.up_to, 2**63)
-    )
+    return any(not taken.has(stamp) for stamp in _stamps_between(snapshot, taken.up_to, 2**63))
 
 
-def _stamps_between(held: HeldFile, after: int, last: int) -> Iterator[Stamp]:
-    """The stamps of a segment with numbers after one and up to another."""
-    known = held.entry or (held.live.tally if held.live else None)
-    if known is None or known.first_seq is None or known.last_seq is None:
-        return
-    if SegmentName.parse(held.path) and known.first_seq <= last and known.last_seq > after:
-        yield from (stamp for stamp in held.stamps() if after < stamp.seq <= last)
+def _stamps_between(snapshot: ArchiveSnapshot, after: int, last: int) -> Iterator[Stamp]:
+    """The stamps of an archive with numbers after one and up to another; reads only segments that can have some."""
+    for _, held in snapshot.segments():
+        begin, end = held.facts.first_seq, held.facts.last_seq
+        if begin is not None and end is not None and begin <= last and end > after:
+            yield from (stamp for stamp in held.stamps() if after < stamp.seq <= last)
 
 
-def newest(snapshot: ArchiveSnapshot) -> Stamp | None:
+def _newest(snapshot: ArchiveSnapshot) -> Stamp | None:
     """The last record of an archive."""
-    last: HeldFile | None = None
-    highest = 0
-    for held in snapshot.held.values():
-        known = held.entry or (held.live.tally if held.live else None)
-        if SegmentName.parse(held.path) and known is not None and (known.last_seq or 0) > highest:
-            last, highest = held, known.last_seq or 0
-    return max(last.stamps(), key=lambda stamp: stamp.seq, default=None) if last else None
+    numbered = [(held.facts.last_seq, held) for _, held in snapshot.segments() if held.facts.last_seq]
+    if not numbered:
+        return None
+    _, last = max(numbered, key=itemgetter(0))
+    return max(last.stamps(), key=lambda stamp: stamp.seq, default=None)
 
 
 def acknowledge(folder: int, snapshot: ArchiveSnapshot, name: str, sha256: str) -> None:
     """Remembers that everything in the snapshot has been taken; what could not be opened has not."""
-    last = newest(snapshot)
+    last = _newest(snapshot)
     if last is None:
         return
     sealed = snapshot.ledger.last_seq

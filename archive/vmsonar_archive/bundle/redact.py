@@ -61,15 +61,12 @@ class Redactor:
 
     def identity(self, archive: ArchiveIdentity) -> ArchiveIdentity:
         """archive.json: ids in any case, host names where the host is to be hidden."""
-        hide = self.text_of(Sensitivity.HOST) if Sensitivity.HOST in self.kinds else _same
-        return msgspec.structs.replace(
-            archive,
-            archive=self.identifier(archive.archive),
-            machine_id=self.identifier(archive.machine_id),
-            instance_id=_maybe(self.identifier, archive.instance_id),
-            hostname_short=_maybe(hide, archive.hostname_short),
-            hostname_full=_maybe(hide, archive.hostname_full),
-        )
+        changes: dict[str, _Change] = dict.fromkeys(("archive", "machine_id", "instance_id"), self.identifier)
+        if Sensitivity.HOST in self.kinds:
+            changes |= dict.fromkeys(("hostname_short", "hostname_full"), self.text_of(Sensitivity.HOST))
+        known = {name: value for name in changes if (value := getattr(archive, name)) is not None}
+        hidden = {name: changes[name](value) for name, value in known.items()}
+        return msgspec.structs.replace(archive, **hidden)
 
     def identifier(self, value: str) -> str:
         """An id of the same shape."""
@@ -115,12 +112,12 @@ class Redactor:
         if field.sensitivity in self.kinds:
             return self._hide(field)
         if element is not None:
-            return self._rows if self._changes_of(element) else None
+            return self._redact_rows if self._changes_of(element) else None
         if field.type is str and field.unit == "id" and field.name not in _NO_IDENTITY:
             return self.identifier
         return None
 
-    def _rows(self, rows: list[msgspec.Struct]) -> list[msgspec.Struct]:
+    def _redact_rows(self, rows: list[msgspec.Struct]) -> list[msgspec.Struct]:
         return [self._struct(row) for row in rows]
 
     def _hide(self, field: Field) -> _Change:
@@ -133,14 +130,6 @@ class Redactor:
             return lambda labels: {text(name): text(value) for name, value in labels.items()}
         # Whatever else it is, nobody has said how to hide parts of it.
         return lambda _value: None
-
-
-def _same(value: str) -> str:
-    return value
-
-
-def _maybe(change: Callable[[str], str], value: str | None) -> str | None:
-    return None if value is None else change(value)
 
 
 def key_from_namespace(namespace: bytes) -> bytes:

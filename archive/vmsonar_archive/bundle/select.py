@@ -1,15 +1,14 @@
 """A bundle of a part of an archive: a span of time, some kinds, what is new, or with names hidden."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 
 import msgspec
 
-from vmsonar_archive.bundle import plan as plans
 from vmsonar_archive.bundle.cut import DerivedSegment, SegmentChange
-from vmsonar_archive.bundle.plan import BundlePlan, PayloadFile
+from vmsonar_archive.bundle.plan import BundlePlan, PayloadFile, bag_folder, fixed_items, held_item, span_of
 from vmsonar_archive.bundle.redact import Redactor
 from vmsonar_archive.bundle.snapshot import ArchiveSnapshot, HeldFile
 from vmsonar_archive.format import layout
@@ -22,12 +21,13 @@ from vmsonar_archive.format.bag import (
     BundledFile,
     BundleRecord,
 )
-from vmsonar_archive.format.journal import SEAL, JournalEntry, Ledger, line_of
+from vmsonar_archive.format.journal import SEAL, ContentFacts, Ledger, line_of
 from vmsonar_archive.format.layout import SAMPLE, SYSINFO, SegmentName
 from vmsonar_archive.read.findings import Code, Finding, Severity
 from vmsonar_archive.records import KINDS, Stamp
 from vmsonar_archive.records.sets import Taken
 from vmsonar_archive.system.errors import AnswerIsNo, UsageError
+from vmsonar_archive.system.files import sha256_of_chunks
 from vmsonar_archive.system.moments import span_words
 
 _INFO = {
@@ -83,16 +83,6 @@ def parse_only(text: str) -> tuple[str, ...]:
 
 
 @dataclass(slots=True)
-class _Part:
-    """A segment with what is known of the records in it."""
-
-    name: SegmentName
-    held: HeldFile
-    known: JournalEntry
-    operations: list[str]
-
-
-@dataclass(slots=True)
 class _Draft:
     """A plan in the making."""
 
@@ -104,16 +94,25 @@ class _Draft:
     #: Kinds of which there are rows, where kinds are chosen.
     found: set[str] = field(default_factory=set)
 
+    def take(self, held: HeldFile) -> None:
+        """Takes a file as it is."""
+        self.items.append(held_item(held))
+        if isinstance(held.facts, BundledFile):
+            self.files.append(held.facts)
+
+    def leave_out(self, held: HeldFile) -> None:
+        """Says that a file is missing on purpose; of a live one the journal does not know."""
+        if held.live is None:
+            self.left_out.append(held.path)
+
 
 def plan_selected(snapshot: ArchiveSnapshot, selection: BundleSelection) -> BundlePlan:
     """What goes into a bundle of the selected part."""
     draft = _Draft(findings=list(snapshot.findings))
     keeps = {SAMPLE: selection.keeps, SYSINFO: _keeps_sysinfo(snapshot, selection)}
-    for part in _parts(snapshot):
-        _place(draft, part, selection, keeps[part.name.kind])
-    for path, held in snapshot.held.items():
-        if SegmentName.parse(path) is None:
-            _leave_table(draft, held, snapshot)
+    for name, held in snapshot.segments():
+        _place(draft, name, held, selection, keeps[name.kind])
+    _leave_tables(draft, snapshot)
     plan = _finish(snapshot, selection, draft)
     if selection.only and plan.has_samples and draft.found.isdisjoint(selection.only):
         span = span_words(selection.since, selection.until)
@@ -122,56 +121,49 @@ def plan_selected(snapshot: ArchiveSnapshot, selection: BundleSelection) -> Bund
     return plan
 
 
-def _parts(snapshot: ArchiveSnapshot) -> Iterator[_Part]:
-    for path, held in snapshot.held.items():
-        name = SegmentName.parse(path)
-        if name is None:
-            continue
-        if held.entry is not None:
-            yield _Part(name, held, held.entry, [])
-        else:
-            yield _Part(name, held, plans.describe_live(held).entry(), [LIVE])
-
-
 def _keeps_sysinfo(snapshot: ArchiveSnapshot, selection: BundleSelection) -> Callable[[Stamp], bool]:
     """A description of the machine counts until the next one: the last one before the cut stays too."""
-    if selection.since is None and selection.taken is None:
+    since, taken = selection.since, selection.taken
+    if since is None and taken is None:
         return selection.keeps
-    last = 0
-    for part in _parts(snapshot):
-        if part.name.kind == SYSINFO:
-            for stamp in part.held.stamps():
-                before = selection.since is None or stamp.time < selection.since
-                old = selection.taken is None or selection.taken.has(stamp)
-                if before and old:
-                    last = max(last, stamp.seq)
+    before = (
+        stamp.seq
+        for name, held in snapshot.segments()
+        if name.kind == SYSINFO
+        for stamp in held.stamps()
+        if (since is None or stamp.time < since) and (taken is None or taken.has(stamp))
+    )
+    last = max(before, default=0)
     return lambda stamp: stamp.seq == last or selection.keeps(stamp)
 
 
-def _place(draft: _Draft, part: _Part, selection: BundleSelection, keeps: Callable[[Stamp], bool]) -> None:
+def _place(
+    draft: _Draft,
+    name: SegmentName,
+    held: HeldFile,
+    selection: BundleSelection,
+    keeps: Callable[[Stamp], bool],
+) -> None:
     """Takes a segment as it is, in part, or not at all."""
-    inside, outside = _coverage(part, selection)
-    if outside and part.name.kind == SAMPLE:
-        _leave(draft, part)
+    inside, outside = _coverage(held.facts, selection)
+    is_sample = name.kind == SAMPLE
+    if outside and is_sample:
+        draft.leave_out(held)
         return
-    selects = bool(selection.only) and part.name.kind == SAMPLE
-    if inside and not selects and selection.redactor is None:
-        _take_whole(draft, part)
+    asked = {CUT: not inside, SELECT: selection.only and is_sample, REDACT: selection.redactor}
+    operations = [operation for operation, is_asked in asked.items() if is_asked]
+    if not operations:
+        draft.take(held)
         return
-    operations = list(part.operations)
-    operations += [] if inside else [CUT]
-    operations += [SELECT] if selects else []
-    operations += [REDACT] if selection.redactor else []
     change = SegmentChange(
         keeps, selection.kinds, selection.redactor, adds_info=not inside, found=draft.found
     )
-    _derive(draft, replace(part, operations=operations), change)
+    _derive(draft, name, held, operations, change)
 
 
-def _coverage(part: _Part, selection: BundleSelection) -> tuple[bool, bool]:
+def _coverage(known: ContentFacts, selection: BundleSelection) -> tuple[bool, bool]:
     """Whether all, and whether none, of its records are asked for, as far as known without reading them."""
-    first, last = part.known.first, part.known.last
-    first_seq, last_seq = part.known.first_seq, part.known.last_seq
+    first, last, first_seq, last_seq = known.first, known.last, known.first_seq, known.last_seq
     if first is None or last is None or first_seq is None or last_seq is None:
         return False, False
     too_old = selection.since is not None and last < selection.since
@@ -181,67 +173,52 @@ def _coverage(part: _Part, selection: BundleSelection) -> tuple[bool, bool]:
     return inside, too_old or too_new or last_seq <= taken.up_to
 
 
-def _leave(draft: _Draft, part: _Part) -> None:
-    if part.held.entry is not None:
-        draft.left_out.append(part.held.path)
-
-
-def _take_whole(draft: _Draft, part: _Part) -> None:
-    if part.held.entry is not None:
-        draft.items.append(plans.sealed_item(part.held, part.held.entry))
-    else:
-        draft.files.append(plans.describe_live(part.held))
-        draft.items.append(plans.live_item(part.held, draft.files[-1]))
-
-
-def _derive(draft: _Draft, part: _Part, change: SegmentChange) -> None:
-    if part.held.entry is not None and part.held.sha256() != part.held.entry.sha256:
+def _derive(
+    draft: _Draft, name: SegmentName, held: HeldFile, operations: list[str], change: SegmentChange
+) -> None:
+    """Makes a segment anew; one that turns out to lie inside is taken as it is."""
+    if held.live is None and sha256_of_chunks(held.chunks())[1] != held.facts.sha256:
         detail = "its SHA-256 differs from the journal's; what is readable is taken along"
-        draft.findings.append(Finding.of(Code.CORRUPT, part.held.path, detail))
-    segment = DerivedSegment(part.held.open, part.name.kind, change)
-    sealed = segment.measure(part.held.path)
-    if part.operations == [*_first_operations(part), CUT] and sealed.records == part.known.records:
-        _take_whole(draft, part)
+        draft.findings.append(Finding.of(Code.CORRUPT, held.path, detail))
+    segment = DerivedSegment(held.open, name.kind, change)
+    sealed = segment.measure(held.path)
+    if operations == [CUT] and sealed.records == held.facts.records:
+        draft.take(held)
         return
-    if part.held.entry is not None:
-        draft.left_out.append(part.held.path)
+    draft.leave_out(held)
     if not sealed.records or sealed.first is None or sealed.first_seq is None:
         return
-    path = (
-        SegmentName.of(part.name.kind, sealed.first, sealed.first_seq).path
-        if CUT in part.operations
-        else part.held.path
-    )
-    content = segment.chunks
+    cut_path = SegmentName.of(name.kind, sealed.first, sealed.first_seq).path
+    path = cut_path if CUT in operations else held.path
+    content: Callable[[], Iterator[bytes]] = segment.chunks
     if draft.kept_bytes + sealed.bytes <= _KEPT_BYTES:
         draft.kept_bytes += sealed.bytes
         kept = b"".join(segment.chunks())
         content = lambda: iter((kept,))  # noqa: E731 - it takes the place of a method
-    redacted = change.redactor
-    source_sha256 = part.known.sha256
+    source = held.facts.sha256
     draft.files.append(
         BundledFile(
             path,
-            part.operations,
-            source=part.held.path,
-            source_sha256=redacted.identifier(source_sha256) if redacted else source_sha256,
+            operations if held.live is None else [LIVE, *operations],
+            source=held.path,
+            source_sha256=change.redactor.identifier(source) if change.redactor else source,
             **sealed.content(),
         )
     )
     draft.items.append(PayloadFile(path, sealed.bytes, content, sealed.sha256))
 
 
-def _first_operations(part: _Part) -> list[str]:
-    return [] if part.held.entry is not None else [LIVE]
-
-
-def _leave_table(draft: _Draft, held: HeldFile, snapshot: ArchiveSnapshot) -> None:
+def _leave_tables(draft: _Draft, snapshot: ArchiveSnapshot) -> None:
     """A table holds a whole day of every kind; while its day has records, they are what is taken."""
-    draft.left_out.append(held.path)
-    day = held.path.rpartition("/")[0]
-    if not any(path.startswith(f"{day}/") and SegmentName.parse(path) for path in snapshot.held):
-        detail = "is left out: only whole tables of this day are left, and they cannot be cut or redacted"
-        draft.findings.append(Finding.of(Code.PARTIAL, held.path, detail, Severity.WARNING))
+    days = {layout.day_path(name.day) for name, _ in snapshot.segments()}
+    for path, held in snapshot.held.items():
+        if SegmentName.parse(path) is None:
+            draft.leave_out(held)
+            if path.rpartition("/")[0] not in days:
+                detail = (
+                    "is left out: only whole tables of this day are left, and they cannot be cut or redacted"
+                )
+                draft.findings.append(Finding.of(Code.PARTIAL, path, detail, Severity.WARNING))
 
 
 def _finish(snapshot: ArchiveSnapshot, selection: BundleSelection, draft: _Draft) -> BundlePlan:
@@ -269,20 +246,17 @@ def _finish(snapshot: ArchiveSnapshot, selection: BundleSelection, draft: _Draft
         files=draft.files,
         left_out=sorted(draft.left_out),
     )
-    fixed = [
-        plans.fixed_item(layout.ARCHIVE_FILE, archive_json),
-        plans.fixed_item(layout.JOURNAL_FILE, journal),
-    ]
-    return BundlePlan(plans.bag_folder(identity, first, last), record, [*fixed, *draft.items], draft.findings)
+    items = [*fixed_items(archive_json, journal), *draft.items]
+    return BundlePlan(bag_folder(identity, first, last), record, items, draft.findings)
 
 
 def _span(snapshot: ArchiveSnapshot, draft: _Draft) -> tuple[datetime | None, datetime | None]:
     """Times of the first and the last sample in the bundle, or of what there is without one."""
-    known = snapshot.ledger.current | {one.path: one.entry() for one in draft.files}
-    found = [known[item.path] for item in draft.items]
-    samples = [one for one in found if (name := SegmentName.parse(one.path)) and name.kind == SAMPLE] or found
-    first = min((one.first for one in samples if one.first), default=None)
-    return first, max((one.last for one in samples if one.last), default=None)
+    known = {**snapshot.ledger.current, **{one.path: one for one in draft.files}}
+    found = {item.path: known[item.path] for item in draft.items}
+    names = (SegmentName.parse(path) for path in found)
+    samples = [found[name.path] for name in names if name and name.kind == SAMPLE]
+    return span_of(samples or [*found.values()])
 
 
 def _new_journal(described: list[BundledFile], archive_json: bytes) -> tuple[bytes, str]:

@@ -7,10 +7,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 from vmsonar_archive.bundle.write import Signer
 from vmsonar_archive.format import ssh_signature
@@ -20,6 +17,7 @@ from vmsonar_archive.system.children import python
 from vmsonar_archive.system.errors import VmsonarError, missing_extra
 
 _KEY_SIZE = 32
+_ENDED = "the signing process ended without a signature"
 
 
 class SigningProcess:
@@ -32,63 +30,34 @@ class SigningProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        self.key = self._read(self._process.stdout, _KEY_SIZE)
-        #: How long the signature file will be.
-        self.size = len(ssh_signature.encode(Signature(self.key, NAMESPACE, bytes(64))))
-
-    @property
-    def signer(self) -> Signer:
-        """Signs for code that holds the tag manifest and not the key."""
-        return _signer(self.size, self.sign)
-
-    @property
-    def ends(self) -> tuple[int, int, int]:
-        """What another process needs for signer_through()."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        return self._process.stdin.fileno(), self._process.stdout.fileno(), self.size
-
-    def sign(self, digest: bytes) -> bytes:
-        """The signature file for a digest."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(digest)
-        self._process.stdin.flush()
-        return self._read(self._process.stdout, self.size)
+        self.key = self._process.stdout.read(_KEY_SIZE)
+        if len(self.key) < _KEY_SIZE:
+            said = self._process.communicate()[1][:2000].decode(errors="replace")
+            raise VmsonarError(said.strip() or _ENDED)
+        size = len(ssh_signature.encode(Signature(self.key, NAMESPACE, bytes(64))))
+        #: What another process needs for signer_through().
+        self.ends = self._process.stdin.fileno(), self._process.stdout.fileno(), size
+        self.signer = signer_through(*self.ends)
 
     def close(self) -> None:
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
-        self._process.wait()
-
-    def _read(self, stream: IO[bytes] | None, size: int) -> bytes:
-        assert stream is not None
-        answer = stream.read(size)
-        if len(answer) == size:
-            return answer
-        said = self._process.stderr.read(2000).decode(errors="replace") if self._process.stderr else ""
-        self.close()
-        raise VmsonarError(said.strip() or "the signing process ended without a signature")
+        self._process.communicate()
 
 
 def signer_through(to: int, back: int, size: int) -> Signer:
-    """Signs through the pipes of a signing process that another process started."""
+    """Signs through the pipes of a signing process, for code that holds the tag manifest and not the key."""
 
-    def sign(digest: bytes) -> bytes:
-        files.write_all(to, digest)
+    def sign(content: bytes) -> bytes:
+        files.write_all(to, hashlib.sha512(content).digest())
         answer = b""
         while len(answer) < size and (part := os.read(back, size - len(answer))):
             answer += part
         if len(answer) < size:
-            raise VmsonarError("the signing process ended without a signature")
+            raise VmsonarError(_ENDED)
         return answer
 
-    return _signer(size, sign)
-
-
-def _signer(size: int, sign: Callable[[bytes], bytes]) -> Signer:
-    return Signer(size, lambda content: sign(hashlib.sha512(content).digest()))
+    return Signer(size, sign)
 
 
 def main(arguments: list[str]) -> int:

@@ -3,15 +3,17 @@
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import zstandard
 
 from vmsonar_archive.format import layout
+from vmsonar_archive.format.bag import LIVE, BundledFile
 from vmsonar_archive.format.blocks import Frame
 from vmsonar_archive.format.frames import Damage, Lines, read_frames
 from vmsonar_archive.format.identity import ArchiveIdentity, parse_identity
@@ -28,7 +30,7 @@ from vmsonar_archive.write.rewrite import stamped
 
 # Header of an empty raw block that is the last one of its frame.
 _LAST_BLOCK = b"\x01\x00\x00"
-CHUNK = 1024 * 1024
+_CHUNK = 1024 * 1024
 # Sealing happens once an hour, or a few times in a row; this is far more.
 _ATTEMPTS = 20
 _MAX_SMALL = 1024 * 1024
@@ -48,27 +50,33 @@ class LivePart:
     damage: Damage | None = None
 
 
-class _ArchiveMoved(Exception):
-    """The archive changed while we looked."""
-
-
-@dataclass(slots=True)
+@dataclass
 class HeldFile:
     """A file of the archive, open, so that it stays the same whatever the writer does to its name."""
 
     path: str
     descriptor: int
+    #: Its length when it was opened.
     size: int
+    #: What the journal says of a sealed file.
     entry: JournalEntry | None = None
     live: LivePart | None = None
 
-    def chunks(self) -> Iterator[bytes]:
-        """Its content, as long as it was when it was opened."""
-        yield from chunks_of(self.descriptor, self.size)
+    @cached_property
+    def facts(self) -> JournalEntry | BundledFile:
+        """What the journal says of it; of a live segment, what bundle.json will say of its whole records."""
+        if self.entry is not None:
+            return self.entry
+        assert self.live is not None
+        facts = self.live.tally.facts(self.path, *files.sha256_of_chunks(self.chunks()))
+        return BundledFile(self.path, [LIVE], **facts.content())
 
-    def sha256(self) -> str:
-        """The hash of its content."""
-        return files.sha256_of_chunks(self.chunks())[1]
+    def chunks(self) -> Iterator[bytes]:
+        """What goes into a bundle: its content; of a live segment the whole records, and what closes them."""
+        with self.open() as stream:
+            yield from iter(partial(stream.read, _CHUNK), b"")
+        if self.live and self.live.closing:
+            yield self.live.closing
 
     def stamps(self) -> Iterator[Stamp]:
         """The stamps of a segment's records."""
@@ -77,20 +85,9 @@ class HeldFile:
                 yield from (stamp for _, stamp in stamped(found.lines))
 
     def open(self) -> BinaryIO:
-        """A new stream from a segment's first byte to the end of its last whole record."""
-        size = self.live.length if self.live is not None else self.size
+        """A new stream of its content when it was opened; of a live segment up to its last whole record."""
+        size = self.live.length if self.live else self.size
         return cast(BinaryIO, Slice(self.descriptor, 0, size))
-
-
-def chunks_of(descriptor: int, size: int) -> Iterator[bytes]:
-    """The first bytes of a file; fewer when it has become shorter."""
-    position = 0
-    while position < size:
-        chunk = os.pread(descriptor, min(CHUNK, size - position), position)
-        if not chunk:
-            return
-        position += len(chunk)
-        yield chunk
 
 
 @dataclass(slots=True)
@@ -110,6 +107,12 @@ class ArchiveSnapshot:
     def find(self, code: Code, path: str, detail: str, severity: Severity | None = None) -> None:
         self.findings.append(Finding.of(code, path, detail, severity))
 
+    def segments(self) -> Iterator[tuple[SegmentName, HeldFile]]:
+        """The files that hold records, with what their names say."""
+        for path, held in self.held.items():
+            if name := SegmentName.parse(path):
+                yield name, held
+
     def close(self) -> None:
         for held in self.held.values():
             os.close(held.descriptor)
@@ -118,21 +121,14 @@ class ArchiveSnapshot:
 
 def take_snapshot(folder: int, name: str) -> ArchiveSnapshot:
     """Holds everything that the journal lists and what is being written; the caller closes it."""
-    source = FolderSource(Path(name), folder, os.fstat(folder).st_uid)
-    try:
+    with closing(FolderSource(Path(name), folder, os.fstat(folder).st_uid)) as source:
         for _ in range(_ATTEMPTS):
             snapshot = _begin(source)
-            try:
-                _hold_all(source, snapshot)
-            except _ArchiveMoved:
-                snapshot.close()
-                continue
-            except BaseException:
-                snapshot.close()
-                raise
-            return snapshot
-    finally:
-        source.close()
+            with ExitStack() as unless_held:
+                unless_held.callback(snapshot.close)
+                if _hold_all(source, snapshot):
+                    unless_held.pop_all()
+                    return snapshot
     raise VmsonarError(f"{name} changes too fast to be bundled: try again, or stop the writer first")
 
 
@@ -159,10 +155,15 @@ def _read_journal(source: FolderSource) -> bytes:
     return journal[: journal.rfind(b"\n") + 1]
 
 
-def _hold_all(source: FolderSource, snapshot: ArchiveSnapshot) -> None:
+def _hold_all(source: FolderSource, snapshot: ArchiveSnapshot) -> bool:
+    """Opens the files; says whether the archive stayed the same meanwhile."""
     sizes = source.sizes()
-    for _, entry in sorted(snapshot.ledger.current.items()):
-        _hold_sealed(source, snapshot, entry)
+    for path, entry in sorted(snapshot.ledger.current.items()):
+        held = _hold(snapshot, path, partial(source.open_current, entry))
+        if held is not None:
+            held.entry = entry
+        elif path not in {finding.path for finding in snapshot.findings}:
+            snapshot.find(Code.MISSING, path, "the journal lists it, but it is not there")
     for path in source.unreplaced(snapshot.ledger, sizes):
         _hold_live(source, snapshot, path)
     for path, size in sizes.items():
@@ -170,26 +171,16 @@ def _hold_all(source: FolderSource, snapshot: ArchiveSnapshot) -> None:
             _hold_unlisted(source, snapshot, path, size)
     # A line more, and what we opened may be what it speaks of; a segment more, and it may hold what others follow.
     appeared = source.sizes().keys() - sizes.keys()
-    if _read_journal(source) != snapshot.journal or any(map(SegmentName.parse, appeared)):
-        raise _ArchiveMoved
-
-
-def _hold_sealed(source: FolderSource, snapshot: ArchiveSnapshot, entry: JournalEntry) -> None:
-    held = _hold(snapshot, entry.path, partial(source.open_current, entry))
-    if held is not None:
-        held.entry = entry
-    elif entry.path not in {finding.path for finding in snapshot.findings}:
-        snapshot.find(Code.MISSING, entry.path, "the journal lists it, but it is not there")
+    return _read_journal(source) == snapshot.journal and not any(map(SegmentName.parse, appeared))
 
 
 def _hold_unlisted(source: FolderSource, snapshot: ArchiveSnapshot, path: str, size: int) -> None:
     if path in snapshot.ledger.gone or layout.is_temporary(path) or (size >= 0 and layout.is_parquet(path)):
         return  # on its way out, or on its way in: a table that the writer has not journalled yet
     if size >= 0 and SegmentName.parse(path) is None:
-        detail = "is no part of the archive, and is left out"
-        snapshot.find(Code.UNLISTED, path, detail, Severity.WARNING)
-        return
-    _hold_live(source, snapshot, path)
+        snapshot.find(Code.UNLISTED, path, "is no part of the archive, and is left out", Severity.WARNING)
+    else:
+        _hold_live(source, snapshot, path)
 
 
 def _hold_live(source: FolderSource, snapshot: ArchiveSnapshot, path: str) -> None:
@@ -197,9 +188,8 @@ def _hold_live(source: FolderSource, snapshot: ArchiveSnapshot, path: str) -> No
     if held is None:
         return
     held.live = examine_live(held.descriptor, held.size)
-    if held.live.damage is not None:
-        detail = f"{held.live.damage.detail}, in the frame at byte {held.live.damage.offset}"
-        snapshot.find(Code.CORRUPT, path, detail)
+    if (damage := held.live.damage) is not None:
+        snapshot.find(Code.CORRUPT, path, f"{damage.detail}, in the frame at byte {damage.offset}")
     elif not held.live.tally.records:
         os.close(snapshot.held.pop(path).descriptor)
 
@@ -223,8 +213,7 @@ def _hold(snapshot: ArchiveSnapshot, path: str, open_: Callable[[], BinaryIO]) -
         return None
     with file:
         descriptor = os.dup(file.fileno())
-    held = HeldFile(path, descriptor, os.fstat(descriptor).st_size)
-    snapshot.held[path] = held
+    held = snapshot.held[path] = HeldFile(path, descriptor, os.fstat(descriptor).st_size)
     return held
 
 
@@ -268,12 +257,8 @@ def _whole_blocks(frame: Frame) -> tuple[int, bytes]:
             best, kept = cut, len(parts)
     if not zstandard.get_frame_parameters(bytes(frame.data[:18])).has_checksum:
         return best, b""
-    return best, _checksum(parts[:kept])
-
-
-def _checksum(parts: Iterable[bytes]) -> bytes:
-    """The four bytes that end a frame of this content: those of any frame of it, and this is the fastest."""
-    frame = zstandard.ZstdCompressor(level=-5, write_checksum=True).compressobj()
-    for part in parts:
-        frame.compress(part)
-    return frame.flush()[-4:]
+    # The checksum ends any frame of this content, and this is the fastest one to make.
+    again = zstandard.ZstdCompressor(level=-5, write_checksum=True).compressobj()
+    for part in parts[:kept]:
+        again.compress(part)
+    return best, again.flush()[-4:]

@@ -95,5 +95,4 @@ def _ticks(days: dict[str, list[tuple[SegmentName, PayloadFile]]]) -> float:
 
 def _content(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            yield chunk
+        yield from iter(partial(file.read, _CHUNK), b"")

@@ -45,7 +45,7 @@ class Bundled(msgspec.Struct, kw_only=True):
 def bundle_size(plan: BundlePlan, signer: Signer | None = None) -> int:
     """The exact number of bytes that write_bundle will produce."""
     zeros = {item.path: "0" * 64 for item in plan.items}
-    sizes = [item.size for item in plan.items]
+    sizes = [len(bag.DECLARATION), *(item.size for item in plan.items)]
     sizes += [len(content) for _, content in _tag_files(plan, zeros)]
     sizes += [signer.size] if signer else []
     return sum(bag.BLOCK + size + bag.padding(size) for size in sizes) + len(bag.END)
@@ -68,8 +68,7 @@ def write_bundle(
     for item in plan.items:
         hashes[item.path] = _copy(plan, count, item, bundled.findings, advance)
     for name, content in _tag_files(plan, hashes):
-        if name != bag.BAGIT:
-            _put(plan, count, name, content)
+        _put(plan, count, name, content)
         if name == bag.TAG_MANIFEST and signer is not None:
             _put(plan, count, bag.SIGNATURE, signer.sign(content))
     count(bag.END)
@@ -77,8 +76,7 @@ def write_bundle(
 
 
 def _tag_files(plan: BundlePlan, hashes: dict[str, str]) -> Iterator[tuple[str, bytes]]:
-    """The files that describe the payload, in the order in which they are written."""
-    yield bag.BAGIT, bag.DECLARATION
+    """The files that describe the payload and follow it, in the order in which they are written."""
     content = {
         bag.BAGIT: bag.DECLARATION,
         bag.BAG_INFO: bag.bag_info(plan.record.archive, {item.path: item.size for item in plan.items}),

@@ -1,5 +1,6 @@
 """Is this archive whole and unaltered? Answers with findings; reads everything as hostile."""
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -27,13 +28,10 @@ class Depth(StrEnum):
 
 
 def verify(
-    source: Source,
-    depth: Depth = Depth.FULL,
-    head: str | None = None,
-    progress: Progress | None = None,
+    source: Source, depth: Depth = Depth.FULL, head: str | None = None, progress: Progress | None = None
 ) -> Report:
     """Checks an archive: its identity, its journal, and every file against what the journal says."""
-    report = Report(findings=[])
+    report = Report()
     try:
         source.identity()
     except FormatError as error:
@@ -43,12 +41,14 @@ def verify(
     known: CheckedFiles = {}
     for round_ in range(_ROUNDS):
         (ledger, torn), sizes = source.journal(head), source.sizes()
-        report = Report(findings=[])
-        _check_journal(report, ledger, torn, head)
-        for finding in source.misfits(ledger):
+        present = _present(ledger, sizes)
+        report = Report(head=ledger.head, files=len(present))
+        for finding in (
+            *_check_journal(ledger, torn, head),
+            *source.misfits(ledger),
+            *_check_presence(source, ledger, sizes, present),
+        ):
             report.add(finding)
-        present = _check_presence(report, source, ledger, sizes)
-        report.files = len(present)
         if depth is Depth.QUICK:
             _summarise_journal(report, ledger)
         else:
@@ -60,9 +60,18 @@ def verify(
         if report.ok or not _has_changed(source, ledger, sizes):
             break
     if depth is Depth.DEEP and any(layout.is_parquet(path) for path in present):
-        _check_tables(report, source)
-    report.findings.sort(key=lambda finding: (finding.severity is not Severity.ERROR, finding.path))
+        # Here, because it loads what an ordinary look does not need.
+        from vmsonar_archive.parquet.compare import compare_tables
+
+        for finding in compare_tables(source):
+            report.add(finding)
+    report.findings.sort(key=errors_first)
     return report
+
+
+def errors_first(finding: Finding) -> tuple[bool, str]:
+    """The order in which findings are told."""
+    return finding.severity is not Severity.ERROR, finding.path
 
 
 def _has_changed(source: Source, ledger: Ledger, sizes: dict[str, int]) -> bool:
@@ -70,57 +79,50 @@ def _has_changed(source: Source, ledger: Ledger, sizes: dict[str, int]) -> bool:
     return source.journal()[0].head != ledger.head or source.sizes().keys() != sizes.keys()
 
 
-def _check_journal(report: Report, ledger: Ledger, torn: bool, head: str | None) -> None:
-    report.head = ledger.head
+def _check_journal(ledger: Ledger, torn: bool, head: str | None) -> Iterator[Finding]:
     if ledger.broken_at is not None:
         detail = f"line {ledger.broken_at} {ledger.broken_how}"
-        report.add(Finding.of(Code.CHAIN_BROKEN, layout.JOURNAL_FILE, detail))
+        yield Finding.of(Code.CHAIN_BROKEN, layout.JOURNAL_FILE, detail)
     if torn:
-        report.add(Finding.of(Code.TORN_TAIL, layout.JOURNAL_FILE, "its last line is not whole"))
+        yield Finding.of(Code.TORN_TAIL, layout.JOURNAL_FILE, "its last line is not whole")
     if not ledger.met_watched:
         detail = f"{head} is not the hash of any of its lines: history was changed or dropped since"
-        report.add(Finding.of(Code.HEAD_DIFFERS, layout.JOURNAL_FILE, detail))
+        yield Finding.of(Code.HEAD_DIFFERS, layout.JOURNAL_FILE, detail)
     for entry in ledger.dropped:
         detail = f"{entry.records or 0} records dropped to keep {entry.reason}"
-        report.add(Finding.of(Code.DROPPED, entry.path, detail))
+        yield Finding.of(Code.DROPPED, entry.path, detail)
+
+
+def _present(ledger: Ledger, sizes: dict[str, int]) -> dict[str, JournalEntry | None]:
+    """The files to look into, each with what the journal says of it; None for segments that are being written."""
+    unlisted = (path for path, size in sizes.items() if size >= 0 and path not in ledger.current)
+    live = {path: None for path in unlisted if path not in ledger.gone and SegmentName.parse(path)}
+    return {path: entry for path, entry in ledger.current.items() if path in sizes} | live
 
 
 def _check_presence(
-    report: Report, source: Source, ledger: Ledger, sizes: dict[str, int]
-) -> dict[str, JournalEntry | None]:
-    """The files to look into, each with what the journal says of it."""
-    present: dict[str, JournalEntry | None] = {}
+    source: Source, ledger: Ledger, sizes: dict[str, int], present: dict[str, JournalEntry | None]
+) -> Iterator[Finding]:
     for path, entry in ledger.current.items():
         if path not in sizes:
-            report.add(Finding.of(Code.MISSING, path, "the journal lists it, but it is not there"))
+            yield Finding.of(Code.MISSING, path, "the journal lists it, but it is not there")
         elif sizes[path] != entry.bytes and not source.has_journalled(entry):
             detail = f"has {sizes[path]} bytes, the journal says {entry.bytes}"
-            report.add(Finding.of(Code.CORRUPT, path, detail))
-            present[path] = entry
-        else:
-            present[path] = entry
+            yield Finding.of(Code.CORRUPT, path, detail)
         if entry.damaged:
-            detail = "parts of it could not be read when it was sealed"
-            report.add(Finding.of(Code.CORRUPT, path, detail))
+            yield Finding.of(Code.CORRUPT, path, "parts of it could not be read when it was sealed")
     for path, size in sizes.items():
-        if path not in ledger.current and path not in layout.OWN_FILES:
-            _check_unlisted(report, ledger, path, size, present)
-    return present
-
-
-def _check_unlisted(
-    report: Report, ledger: Ledger, path: str, size: int, present: dict[str, JournalEntry | None]
-) -> None:
-    if size < 0:
-        report.add(Finding.of(Code.REFUSED, path, "is not a regular file"))
-    elif path in ledger.gone or layout.is_temporary(path):
-        report.add(Finding.of(Code.PENDING, path, "left over from work that the next start finishes"))
-    elif SegmentName.parse(path) is not None:
-        report.add(Finding.of(Code.UNSEALED, path, "is being written, or was when the machine stopped"))
-        present[path] = None
-    else:
-        detail = "is no part of the archive: the journal does not list it"
-        report.add(Finding.of(Code.UNLISTED, path, detail, Severity.WARNING))
+        if path in ledger.current or path in layout.OWN_FILES:
+            continue
+        if size < 0:
+            yield Finding.of(Code.REFUSED, path, "is not a regular file")
+        elif path in ledger.gone or layout.is_temporary(path):
+            yield Finding.of(Code.PENDING, path, "left over from work that the next start finishes")
+        elif path in present:
+            yield Finding.of(Code.UNSEALED, path, "is being written, or was when the machine stopped")
+        else:
+            detail = "is no part of the archive: the journal does not list it"
+            yield Finding.of(Code.UNLISTED, path, detail, Severity.WARNING)
 
 
 def _summarise_journal(report: Report, ledger: Ledger) -> None:
@@ -132,11 +134,3 @@ def _summarise_journal(report: Report, ledger: Ledger) -> None:
     report.samples = sum(entry.records or 0 for entry in entries)
     report.first = min((entry.first for entry in entries if entry.first), default=None)
     report.last = max((entry.last for entry in entries if entry.last), default=None)
-
-
-def _check_tables(report: Report, source: Source) -> None:
-    # Here, because it loads what an ordinary look does not need.
-    from vmsonar_archive.parquet.compare import compare_tables
-
-    for finding in compare_tables(source):
-        report.add(finding)

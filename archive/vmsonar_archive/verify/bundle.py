@@ -2,20 +2,23 @@
 
 import hashlib
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from vmsonar_archive.format import bag, layout
 from vmsonar_archive.format.bag import BadManifest, BundleRecord
 from vmsonar_archive.format.journal import Ledger
-from vmsonar_archive.read.findings import Code, Finding, Report, Severity
+from vmsonar_archive.read.findings import Code, Finding, Report
 from vmsonar_archive.read.source import MAX_RECORD, BundleSource
 from vmsonar_archive.system.errors import FormatError, NewerFormat, VmsonarError
+from vmsonar_archive.system.files import sha256_of_chunks
 from vmsonar_archive.system.progress import Progress
-from vmsonar_archive.verify.archive import Depth, verify
+from vmsonar_archive.verify.archive import Depth, errors_first, verify
 from vmsonar_archive.verify.signature import Trust, check_signature
 
+_CHUNK = 1024 * 1024
 _SMALL = 64 * 1024
 _LIMITS = {
     bag.BAGIT: _SMALL,
@@ -33,148 +36,132 @@ def verify_bundle(
     progress: Progress | None = None,
     trust: Trust | None = None,
 ) -> Report:
-    """Checks the tar file, the bag, its signature, and the archive inside."""
-    found: list[Finding] = []
-    for offset, detail in source.walked.problems:
-        found.append(Finding.of(Code.NOT_CANONICAL, "", f"{detail}, at byte {offset}"))
-    tags = _read_tags(source, found)
-    _check_tags(tags, found)
-    listed = _check_manifest(source, tags, found)
-    record = _check_record(source, found)
-    report = _verify_inside(source, depth, head, progress)
+    """Checks the archive inside, and then what is around it: the tar file, the bag and its signature."""
+    try:
+        report = verify(source, depth, head, progress)
+    except VmsonarError as error:
+        report = Report()
+        report.add(Finding.of(Code.CORRUPT, "", str(error)))
+    bag_check = _BagCheck(source, report)
+    tags = bag_check.read_tags()
+    bag_check.check_tags(tags)
+    listed = bag_check.check_manifest(tags)
+    record = bag_check.check_record()
     if depth is not Depth.QUICK:
-        _check_rest(source, listed, found, progress or Progress())
+        bag_check.check_rest(listed, progress or Progress())
     if record is not None:
-        _check_against_journal(source, record, tags, found)
-    report.signed_by = check_signature(source, tags.get(bag.TAG_MANIFEST), trust, found)
-    for finding in found:
-        report.add(finding)
-    report.findings.sort(key=lambda finding: (finding.severity is not Severity.ERROR, finding.path))
+        bag_check.check_against_journal(record, tags)
+    check_signature(source, tags.get(bag.TAG_MANIFEST), trust, report)
+    report.findings.sort(key=errors_first)
     return report
 
 
-def _read_tags(source: BundleSource, found: list[Finding]) -> dict[str, bytes]:
-    tags: dict[str, bytes] = {}
-    for name, limit in _LIMITS.items():
+class _BagCheck:
+    """What can be wrong with the bag around an archive; it goes into a report."""
+
+    def __init__(self, source: BundleSource, report: Report) -> None:
+        self._source = source
+        self._report = report
         try:
-            tags[name] = source.read_member(name, limit)
-        except FileNotFoundError:
-            found.append(Finding.of(Code.MISSING, name, "a bundle has one, this has none"))
-        except VmsonarError as error:
-            found.append(Finding.of(Code.CORRUPT, name, str(error)))
-    return tags
+            self._ledger = source.journal()[0]
+        except (OSError, VmsonarError):
+            self._ledger = Ledger()
+        for offset, detail in source.walked.problems:
+            self._find(Code.NOT_CANONICAL, "", f"{detail}, at byte {offset}")
 
+    def _find(self, code: Code, name: str, detail: str) -> None:
+        self._report.add(Finding.of(code, name, detail))
 
-def _check_tags(tags: dict[str, bytes], found: list[Finding]) -> None:
-    """The tag manifest lists exactly what it must, with the right sums."""
-    if bag.TAG_MANIFEST not in tags:
-        return
-    try:
-        listed = bag.decode_manifest(tags[bag.TAG_MANIFEST])
-    except BadManifest as error:
-        found.append(Finding.of(Code.CORRUPT, bag.TAG_MANIFEST, str(error)))
-        return
-    if tuple(listed) != bag.LISTED:
-        found.append(Finding.of(Code.CORRUPT, bag.TAG_MANIFEST, "does not list what it must"))
-    for name, digest in listed.items():
-        if name in tags and hashlib.sha256(tags[name]).hexdigest() != digest:
-            detail = "its SHA-256 differs from the tag manifest's"
-            found.append(Finding.of(Code.CORRUPT, name, detail))
-    if tags.get(bag.BAGIT, bag.DECLARATION) != bag.DECLARATION:
-        found.append(Finding.of(Code.CORRUPT, bag.BAGIT, "is not what it must be"))
+    def read_tags(self) -> dict[str, bytes]:
+        tags: dict[str, bytes] = {}
+        for name, limit in _LIMITS.items():
+            try:
+                tags[name] = self._source.read_member(name, limit)
+            except FileNotFoundError:
+                self._find(Code.MISSING, name, "a bundle has one, this has none")
+            except VmsonarError as error:
+                self._find(Code.CORRUPT, name, str(error))
+        return tags
 
+    def _listed(self, tags: dict[str, bytes], manifest: str) -> dict[str, str] | None:
+        """Names and sums in a manifest; None where it is missing or no manifest."""
+        try:
+            return bag.decode_manifest(tags[manifest]) if manifest in tags else None
+        except BadManifest as error:
+            self._find(Code.CORRUPT, manifest, str(error))
+            return None
 
-def _check_manifest(source: BundleSource, tags: dict[str, bytes], found: list[Finding]) -> dict[str, str]:
-    """The payload is what the manifest lists, no file more and none less."""
-    if bag.MANIFEST not in tags:
-        return {}
-    try:
-        listed = bag.decode_manifest(tags[bag.MANIFEST])
-    except BadManifest as error:
-        found.append(Finding.of(Code.CORRUPT, bag.MANIFEST, str(error)))
-        return {}
-    payload = [name for name in source.walked.members if name.startswith(bag.PAYLOAD)]
-    absent, unknown = sorted(listed.keys() - set(payload)), sorted(set(payload) - listed.keys())
-    said = "the manifest lists it, but it is not there"
-    found.extend(Finding.of(Code.MISSING, name, said) for name in absent)
-    found.extend(Finding.of(Code.UNLISTED, name, "the manifest does not list it") for name in unknown)
-    if listed.keys() == set(payload) and list(listed) != payload:
-        found.append(Finding.of(Code.NOT_CANONICAL, bag.MANIFEST, "is not in the order of the files"))
-    return listed
+    def check_tags(self, tags: dict[str, bytes]) -> None:
+        """The tag manifest lists exactly what it must, with the right sums."""
+        listed = self._listed(tags, bag.TAG_MANIFEST)
+        if listed is None:
+            return
+        if tuple(listed) != bag.LISTED:
+            self._find(Code.CORRUPT, bag.TAG_MANIFEST, "does not list what it must")
+        for name, digest in listed.items():
+            if name in tags and hashlib.sha256(tags[name]).hexdigest() != digest:
+                self._find(Code.CORRUPT, name, "its SHA-256 differs from the tag manifest's")
+        if tags.get(bag.BAGIT, bag.DECLARATION) != bag.DECLARATION:
+            self._find(Code.CORRUPT, bag.BAGIT, "is not what it must be")
 
+    def check_manifest(self, tags: dict[str, bytes]) -> dict[str, str]:
+        """The payload is what the manifest lists, no file more and none less."""
+        listed = self._listed(tags, bag.MANIFEST)
+        if listed is None:
+            return {}
+        payload = [name for name in self._source.walked.members if name.startswith(bag.PAYLOAD)]
+        for name in sorted(listed.keys() - set(payload)):
+            self._find(Code.MISSING, name, "the manifest lists it, but it is not there")
+        for name in sorted(set(payload) - listed.keys()):
+            self._find(Code.UNLISTED, name, "the manifest does not list it")
+        if listed.keys() == set(payload) and list(listed) != payload:
+            self._find(Code.NOT_CANONICAL, bag.MANIFEST, "is not in the order of the files")
+        return listed
 
-def _check_record(source: BundleSource, found: list[Finding]) -> BundleRecord | None:
-    try:
-        record = source.record()
-    except FormatError as error:
-        newer = isinstance(error, NewerFormat)
-        found.append(Finding.of(Code.NEWER_FORMAT if newer else Code.CORRUPT, bag.BUNDLE, str(error)))
-        return None
-    except VmsonarError:
-        return None  # said already
-    if record.folder is not None and record.folder != source.walked.folder:
-        detail = f"the bundle's folder was called {record.folder!a}, now it is {source.walked.folder}"
-        found.append(Finding.of(Code.CORRUPT, bag.BUNDLE, detail))
-    if record.is_partial:
-        found.append(Finding.of(Code.PARTIAL, bag.BUNDLE, f"partial by request: {record.told()}"))
-    return record
+    def check_record(self) -> BundleRecord | None:
+        try:
+            record = self._source.record()
+        except FormatError as error:
+            newer = isinstance(error, NewerFormat)
+            self._find(Code.NEWER_FORMAT if newer else Code.CORRUPT, bag.BUNDLE, str(error))
+            return None
+        except VmsonarError:
+            return None  # said already
+        folder = self._source.walked.folder
+        if record.folder is not None and record.folder != folder:
+            detail = f"the bundle's folder was called {record.folder!a}, now it is {folder}"
+            self._find(Code.CORRUPT, bag.BUNDLE, detail)
+        if record.is_partial:
+            self._find(Code.PARTIAL, bag.BUNDLE, f"partial by request: {record.told()}")
+        return record
 
+    def check_rest(self, listed: dict[str, str], progress: Progress) -> None:
+        """Hashes what the journal does not vouch for with the same hash as the manifest."""
+        for name, digest in listed.items():
+            entry = self._ledger.current.get(name.removeprefix(bag.PAYLOAD))
+            if name not in self._source.walked.members or (entry is not None and entry.sha256 == digest):
+                continue
+            with self._source.open_member(name) as stream:
+                size, found = sha256_of_chunks(iter(partial(stream.read, _CHUNK), b""))
+            progress.advance(size)
+            if found != digest:
+                self._find(Code.CORRUPT, name, "its SHA-256 differs from the manifest's")
+            elif entry is not None:
+                self._find(Code.CORRUPT, name, "the manifest's SHA-256 differs from the journal's")
 
-def _verify_inside(source: BundleSource, depth: Depth, head: str | None, progress: Progress | None) -> Report:
-    try:
-        return verify(source, depth, head, progress)
-    except VmsonarError as error:
-        report = Report(findings=[])
-        report.add(Finding.of(Code.CORRUPT, "", str(error)))
-        return report
-
-
-def _check_rest(
-    source: BundleSource, listed: dict[str, str], found: list[Finding], progress: Progress
-) -> None:
-    """Hashes what the journal does not vouch for with the same hash as the manifest."""
-    current = _ledger(source).current
-    for name, digest in listed.items():
-        entry = current.get(name.removeprefix(bag.PAYLOAD))
-        if name not in source.walked.members or (entry is not None and entry.sha256 == digest):
-            continue
-        hashed = hashlib.sha256()
-        with source.open_member(name) as stream:
-            while chunk := stream.read(1024 * 1024):
-                hashed.update(chunk)
-                progress.advance(len(chunk))
-        if hashed.hexdigest() != digest:
-            found.append(Finding.of(Code.CORRUPT, name, "its SHA-256 differs from the manifest's"))
-        elif entry is not None:
-            detail = "the manifest's SHA-256 differs from the journal's"
-            found.append(Finding.of(Code.CORRUPT, name, detail))
-
-
-def _ledger(source: BundleSource) -> Ledger:
-    try:
-        return source.journal()[0]
-    except (OSError, VmsonarError):
-        return Ledger()
-
-
-def _check_against_journal(
-    source: BundleSource, record: BundleRecord, tags: dict[str, bytes], found: list[Finding]
-) -> None:
-    """What bundle.json and bag-info.txt say fits the archive inside."""
-    if bag.BUNDLE in tags and record.head != _ledger(source).head:
-        detail = "was written for another journal: the heads differ"
-        found.append(Finding.of(Code.CHAIN_BROKEN, bag.BUNDLE, detail))
-    with suppress(VmsonarError):  # said already
-        if source.identity().archive != record.archive:
-            found.append(Finding.of(Code.CORRUPT, bag.BUNDLE, "names another archive than archive.json does"))
-    current = _ledger(source).current
-    for path in source.sizes():
-        if path not in current and path not in (layout.ARCHIVE_FILE, layout.JOURNAL_FILE):
-            detail = "neither the journal nor bundle.json lists it"
-            found.append(Finding.of(Code.UNLISTED, bag.PAYLOAD + path, detail))
-    info = bag.bag_info(record.archive, source.sizes())
-    if bag.BAG_INFO in tags and tags[bag.BAG_INFO] != info:
-        found.append(Finding.of(Code.CORRUPT, bag.BAG_INFO, "does not fit the payload"))
+    def check_against_journal(self, record: BundleRecord, tags: dict[str, bytes]) -> None:
+        """What bundle.json and bag-info.txt say fits the archive inside."""
+        if bag.BUNDLE in tags and record.head != self._ledger.head:
+            detail = "was written for another journal: the heads differ"
+            self._find(Code.CHAIN_BROKEN, bag.BUNDLE, detail)
+        with suppress(VmsonarError):  # said already
+            if self._source.identity().archive != record.archive:
+                self._find(Code.CORRUPT, bag.BUNDLE, "names another archive than archive.json does")
+        sizes = self._source.sizes()
+        for path in sizes.keys() - self._ledger.current.keys() - {layout.ARCHIVE_FILE, layout.JOURNAL_FILE}:
+            self._find(Code.UNLISTED, bag.PAYLOAD + path, "neither the journal nor bundle.json lists it")
+        if bag.BAG_INFO in tags and tags[bag.BAG_INFO] != bag.bag_info(record.archive, sizes):
+            self._find(Code.CORRUPT, bag.BAG_INFO, "does not fit the payload")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,16 +179,10 @@ def range_of(path: Path) -> RecordRange | None:
     if path.is_dir():
         return None
     try:
-        source = BundleSource(path)
+        with closing(BundleSource(path)) as source:
+            record, current = source.record(), source.journal()[0].current
     except (VmsonarError, OSError):
         return None
-    try:
-        record = source.record()
-        current = source.journal()[0].current
-    except (VmsonarError, OSError):
-        return None
-    finally:
-        source.close()
     if record.since or record.until:
         return None
     last = max((entry.last_seq or 0 for entry in current.values()), default=0)

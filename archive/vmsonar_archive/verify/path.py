@@ -1,6 +1,7 @@
 """Verifies whatever lies at a path: the folder of an archive, or a bundle, or something that is neither."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 from vmsonar_archive.read.findings import Code, Finding, Report
@@ -16,11 +17,8 @@ def size_at(path: Path) -> int:
     """How many bytes there are to look at."""
     if not path.is_dir():
         return path.stat().st_size if path.exists() else 0
-    source = FolderSource(path)
-    try:
+    with closing(FolderSource(path)) as source:
         return sum(max(size, 0) for size in source.sizes().values())
-    finally:
-        source.close()
 
 
 def verify_path(
@@ -32,24 +30,19 @@ def verify_path(
 ) -> Report:
     """Verifies what lies at a path; where that is no archive at all, this is a finding as well."""
     if path.is_dir():
-        folder = FolderSource(path)
-        try:
+        with closing(FolderSource(path)) as folder:
             report = verify(folder, depth, head, progress)
-            if trust is not None:
-                report.add(Finding.of(Code.UNSIGNED, "", "is a folder: only a bundle can be signed"))
-            return report
-        finally:
-            folder.close()
+        if trust is not None:
+            report.add(Finding.of(Code.UNSIGNED, "", "is a folder: only a bundle can be signed"))
+        return report
     try:
         bundle = BundleSource(path)
     except NotABundle as error:
-        report = Report(findings=[])
+        report = Report()
         report.add(Finding.of(Code.NOT_A_BUNDLE, "", str(error).removeprefix(f"{path} ")))
         return report
-    try:
+    with closing(bundle):
         return verify_bundle(bundle, depth, head, progress, trust)
-    finally:
-        bundle.close()
 
 
 def verify_paths(

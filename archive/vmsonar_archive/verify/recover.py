@@ -1,9 +1,10 @@
 """Saves every record that can still be read into a new archive, and says what could not be."""
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from io import RawIOBase
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -22,7 +23,7 @@ from vmsonar_archive.records import FORMAT
 from vmsonar_archive.records.sets import MAX_SPANS, RecordSet
 from vmsonar_archive.system import files
 from vmsonar_archive.system.errors import UsageError, VmsonarError
-from vmsonar_archive.verify.segment import damage_finding
+from vmsonar_archive.verify.content import damage_finding
 from vmsonar_archive.write.outputs import guard
 from vmsonar_archive.write.rewrite import rewrite
 
@@ -71,13 +72,28 @@ def _recover(source: Source, target: Path, now: datetime) -> Recovered:
     files.write_whole(target / layout.ARCHIVE_FILE, msgspec.json.encode(identity) + b"\n")
     ledger = _ledger(source, result)
     segments = _segments(source, ledger, result)
-    journal, seen = Journal(target, lambda _point: None), RecordSet(max_spans=MAX_SPANS)
-    try:
+    seen = RecordSet(max_spans=MAX_SPANS)
+    with closing(Journal(target, lambda _point: None)) as journal:
         for name, entry in segments:
-            _save(_Reading(source, name.path, entry, result), target, name, journal, now, seen)
-    finally:
-        journal.close()
+            read = partial(_Reading, source, name.path, entry, result)
+            if _has_records(read, name.path, entry, result):
+                saved = _save(read, target, name, journal, now, seen)
+                result.records += saved
+                result.files += saved > 0
     return result
+
+
+def _has_records(
+    read: Callable[[], "_Reading"], path: str, entry: JournalEntry | None, result: Recovered
+) -> bool:
+    """Whether anything can be saved; what cannot is noted."""
+    lines = 0
+    with read() as stream:
+        for found in read_frames(cast(BinaryIO, stream)):
+            lines += len(found.lines)
+            if found.damage is not None:
+                _add(result, damage_finding(path, found.damage, entry is not None))
+    return lines > 0
 
 
 def refuse_filled(target: Path) -> None:
@@ -127,18 +143,11 @@ class _Reading(RawIOBase):
     """A segment of the source as far as it can be read; that it cannot be is a finding, not an exception."""
 
     def __init__(self, source: Source, path: str, entry: JournalEntry | None, result: Recovered) -> None:
-        self._source = source
         self._path = path
-        self._entry = entry
+        self._result = result
         self._stream: BinaryIO | None = None
-        self.result = result
-
-    def restart(self) -> None:
-        """Goes to its beginning."""
-        self.close_stream()
         try:
-            entry = self._entry
-            self._stream = self._source.open_current(entry) if entry else self._source.open(self._path)
+            self._stream = source.open_current(entry) if entry else source.open(path)
         except (OSError, VmsonarError) as error:
             self._note(error)
 
@@ -149,48 +158,40 @@ class _Reading(RawIOBase):
             self._note(error)
             return b""
 
-    def close_stream(self) -> None:
+    def close(self) -> None:
         if self._stream is not None:
             self._stream.close()
-            self._stream = None
-
-    def has_records(self) -> bool:
-        """Whether anything can be saved; what cannot is noted."""
-        lines = 0
-        self.restart()
-        for found in read_frames(cast(BinaryIO, self)):
-            lines += len(found.lines)
-            if found.damage is not None:
-                self._add(damage_finding(self._path, found.damage, self._entry is not None))
-        return lines > 0
+        super().close()
 
     def _note(self, error: Exception) -> None:
-        self._add(Finding.of(Code.CORRUPT, self._path, f"cannot be read: {error}"))
+        _add(self._result, Finding.of(Code.CORRUPT, self._path, f"cannot be read: {error}"))
 
-    def _add(self, finding: Finding) -> None:
-        if finding not in self.result.findings:
-            self.result.findings.append(finding)
+
+def _add(result: Recovered, finding: Finding) -> None:
+    """Adds a finding once: a segment is read twice."""
+    if finding not in result.findings:
+        result.findings.append(finding)
 
 
 def _save(
-    reading: _Reading, target: Path, name: SegmentName, journal: Journal, now: datetime, seen: RecordSet
-) -> None:
+    read: Callable[[], _Reading],
+    target: Path,
+    name: SegmentName,
+    journal: Journal,
+    now: datetime,
+    seen: RecordSet,
+) -> int:
     """Writes the records of a segment anew; those of a merge and of what it took in are the same, and saved once."""
     place = files.beneath(target, name.path)
     try:
-        if not reading.has_records():
-            return
         files.make_folders(target, place.parent)
-        reading.restart()
-        sealed = rewrite([cast(BinaryIO, reading)], place, name.path, SEALED_LEVEL, seen)
-        if sealed.records == 0:
+        with read() as stream:
+            sealed = rewrite([cast(BinaryIO, stream)], place, name.path, SEALED_LEVEL, seen)
+        if sealed.records:
+            journal.append(JournalEntry.of(SEAL, sealed, now))
+        else:
             place.unlink()
-            return
-        journal.append(JournalEntry.of(SEAL, sealed, now))
     except OSError:
         place.unlink(missing_ok=True)
         raise
-    finally:
-        reading.close_stream()
-    reading.result.records += sealed.records
-    reading.result.files += 1
+    return sealed.records

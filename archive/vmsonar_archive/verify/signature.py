@@ -14,7 +14,7 @@ from pathlib import Path
 
 from vmsonar_archive.format import bag, ssh_signature
 from vmsonar_archive.format.ssh_signature import KEY_TYPE, NAMESPACE, BadSignature, key_blob
-from vmsonar_archive.read.findings import Code, Finding
+from vmsonar_archive.read.findings import Code, Finding, Report
 from vmsonar_archive.read.source import BundleSource
 from vmsonar_archive.system.errors import UsageError, VmsonarError
 
@@ -43,11 +43,11 @@ class AllowedSigner:
     valid_after: datetime | None = None
     valid_before: datetime | None = None
 
-    def allows(self, identity: str, key: bytes, namespace: str, now: datetime) -> bool:
+    def allows(self, identity: str, key: bytes, now: datetime) -> bool:
         """Whether this line lets that identity sign with that key at that time."""
         if self.blob != key_blob(key) or not _matches(self.principals, identity):
             return False
-        if self.namespaces is not None and not _matches(self.namespaces, namespace):
+        if self.namespaces is not None and not _matches(self.namespaces, NAMESPACE):
             return False
         begun = self.valid_after is None or now >= self.valid_after
         return begun and (self.valid_before is None or now < self.valid_before)
@@ -133,19 +133,10 @@ def _parse_time(text: str | None) -> datetime | None:
 
 
 @dataclass(frozen=True, slots=True)
-class KeygenAnswer:
-    """What ssh-keygen said."""
-
-    accepts: bool
-    #: Its complaint, the last line of it, in plain letters.
-    reason: str
-
-
 class Keygen:
     """An ssh-keygen that can check signatures (OpenSSH 8.1 or later)."""
 
-    def __init__(self, program: str) -> None:
-        self._program = program
+    program: str
 
     @classmethod
     def find(cls, places: str = _PLACES) -> "Keygen | None":
@@ -158,27 +149,23 @@ class Keygen:
         said = keygen._run(["check-novalidate", "-n", "x", "-s", os.devnull], b"")[1]
         return None if "usage:" in said else keygen
 
-    def verify(
-        self, allowed: bytes, identity: str, namespace: str, signature: bytes, message: bytes
-    ) -> KeygenAnswer:
-        """Whether that identity signed the message, as the allowed-signers file has it."""
+    def doubt(self, allowed: bytes, identity: str, signature: bytes, message: bytes) -> str | None:
+        """None if that identity signed the message, as the allowed-signers file has it; or the first line it says."""
         with tempfile.TemporaryDirectory(prefix="vmsonar-") as folder:
             signers, signed = Path(folder, "allowed_signers"), Path(folder, "signature")
             signers.write_bytes(allowed)
             signed.write_bytes(signature)
-            asked = ["verify", "-f", str(signers), "-I", identity, "-n", namespace, "-s", str(signed)]
+            asked = ["verify", "-f", str(signers), "-I", identity, "-n", NAMESPACE, "-s", str(signed)]
             code, said = self._run(asked, message)
         # Its messages name the file by the path that only we know.
         lines = said.replace(f"{signers}:", "line ").splitlines()
-        return KeygenAnswer(code == 0, lines[0][:200] if code and lines else "")
+        return ("".join(lines[:1])[:200]) if code else None
 
     def _run(self, arguments: list[str], message: bytes) -> tuple[int, str]:
-        settings = {
-            "PATH": _PLACES,
-            "LC_ALL": "C",
-            **({"TZ": zone} if (zone := os.environ.get("TZ")) else {}),
-        }
-        command = [self._program, "-Y", *arguments]
+        settings = {"PATH": _PLACES, "LC_ALL": "C"}
+        if zone := os.environ.get("TZ"):
+            settings["TZ"] = zone
+        command = [self.program, "-Y", *arguments]
         try:
             done = subprocess.run(
                 command,
@@ -190,9 +177,9 @@ class Keygen:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise VmsonarError(f"{self._program} did not answer for {_SECONDS} s") from None
+            raise VmsonarError(f"{self.program} did not answer for {_SECONDS} s") from None
         except OSError as error:
-            raise VmsonarError(f"cannot run {self._program}: {error.strerror}") from None
+            raise VmsonarError(f"cannot run {self.program}: {error.strerror}") from None
         said = done.stderr[:65536].decode("ascii", "backslashreplace").replace("\r\n", "\n")
         return done.returncode, "".join(
             letter if letter.isprintable() or letter == "\n" else "?" for letter in said
@@ -213,13 +200,10 @@ class Trust:
     def doubt(self, signature: bytes, message: bytes) -> str | None:
         """Why a signature, which is right, is not by whom it must be; None where it is."""
         if self.keygen is not None:
-            answer = self.keygen.verify(self.content, self.identity, NAMESPACE, signature, message)
-            said = f" (ssh-keygen: {answer.reason})" if answer.reason else ""
-            return None if answer.accepts else said
+            said = self.keygen.doubt(self.content, self.identity, signature, message)
+            return f" (ssh-keygen: {said})" if said else said
         key = ssh_signature.decode(signature).key
-        return (
-            None if any(one.allows(self.identity, key, NAMESPACE, self.now) for one in self.signers) else ""
-        )
+        return None if any(one.allows(self.identity, key, self.now) for one in self.signers) else ""
 
 
 def read_trust(allowed_signers: Path, identity: str) -> Trust:
@@ -239,44 +223,38 @@ def read_trust(allowed_signers: Path, identity: str) -> Trust:
 
 
 def check_signature(
-    source: BundleSource, tag_manifest: bytes | None, trust: Trust | None, found: list[Finding]
-) -> str | None:
-    """The key that signed, when the signature is right; what is wrong with it is added to the findings."""
+    source: BundleSource, tag_manifest: bytes | None, trust: Trust | None, report: Report
+) -> None:
+    """Reports the key that signed, when the signature is right, or what is wrong with it."""
     if bag.SIGNATURE not in source.walked.members:
         if trust is not None:
-            found.append(Finding.of(Code.UNSIGNED, "", "a signature is demanded, and there is none"))
-        return None
+            report.add(Finding.of(Code.UNSIGNED, "", "a signature is demanded, and there is none"))
+        return
+    message = tag_manifest or b""
     try:
         content = source.read_member(bag.SIGNATURE, _MAX_SIGNATURE)
         signature = ssh_signature.decode(content)
-        _check(signature, content, tag_manifest or b"", trust, found)
+        key = ssh_signature.key_text(signature.key)
+        shown = f"{ssh_signature.fingerprint(signature.key)} ({key})"
+        code, detail = _judged(signature, content, message, trust, shown)
+        report.signed_by = key
     except BadSignature as error:
-        found.append(Finding.of(Code.BAD_SIGNATURE, bag.SIGNATURE, str(error)))
-        return None
-    return ssh_signature.key_text(signature.key)
+        code, detail = Code.BAD_SIGNATURE, str(error)
+    report.add(Finding.of(code, bag.SIGNATURE, detail))
 
 
-def _check(
-    signature: ssh_signature.Signature,
-    content: bytes,
-    message: bytes,
-    trust: Trust | None,
-    found: list[Finding],
-) -> None:
-    shown = f"{ssh_signature.fingerprint(signature.key)} ({ssh_signature.key_text(signature.key)})"
+def _judged(
+    signature: ssh_signature.Signature, content: bytes, message: bytes, trust: Trust | None, shown: str
+) -> tuple[Code, str]:
     try:
         ssh_signature.check(signature, message)
-    except BadSignature:
-        raise
     except VmsonarError as error:
         if trust is not None:
             raise
-        found.append(Finding.of(Code.UNCHECKED_SIGNATURE, bag.SIGNATURE, str(error)))
-        return
+        return Code.UNCHECKED_SIGNATURE, str(error)
     if trust is None:
-        found.append(Finding.of(Code.SIGNED, bag.SIGNATURE, f"by {shown}, whoever that is"))
-    elif (doubt := trust.doubt(content, message)) is None:
-        found.append(Finding.of(Code.SIGNED, bag.SIGNATURE, f"by {trust.identity}, {shown}"))
-    else:
-        detail = f"is by {shown}, which is not a valid key of {trust.identity}{doubt}"
-        found.append(Finding.of(Code.UNTRUSTED_SIGNER, bag.SIGNATURE, detail))
+        return Code.SIGNED, f"by {shown}, whoever that is"
+    doubt = trust.doubt(content, message)
+    if doubt is None:
+        return Code.SIGNED, f"by {trust.identity}, {shown}"
+    return Code.UNTRUSTED_SIGNER, f"is by {shown}, which is not a valid key of {trust.identity}{doubt}"

@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from vmsonar_archive.verify import segment
+from vmsonar_archive.verify import content
 from vmsonar_archive.verify.path import verify_path
 
 from tests.archive.bundle.commands import MEMORY, SECONDS, run_measured
@@ -43,7 +43,7 @@ def test_refused_and_bounded(case: str, bundle: Path, tmp_path: Path) -> None:
 
 
 def test_a_segment_of_too_many_records_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment, "_MAX_RECORDS", 150_000)
+    monkeypatch.setattr(content, "_MAX_RECORDS", 150_000)
     (tmp_path / "hostile.tar").write_bytes(CASES["records_bomb"](tmp_path))  # type: ignore[arg-type]
     report = verify_path(tmp_path / "hostile.tar")
     assert any("it has more than 150000 records" in one.detail for one in report.findings)

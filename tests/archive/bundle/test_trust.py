@@ -4,15 +4,15 @@ import os
 import pty
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
 import pytest
-from vmsonar_archive.bundle import worker
+from vmsonar_archive.bundle import make, worker
 from vmsonar_archive.bundle.make import bundle_to_file
 from vmsonar_archive.system.errors import VmsonarError
 from vmsonar_archive.system.progress import Progress
@@ -197,7 +197,7 @@ def test_progress_is_drawn_without_roots_rights(theirs: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", ["../escaped", "/etc/cron.d/x", "a/b", "a\0b", "a.tar", "x" * 300])
 def test_a_worker_does_not_choose_where_root_writes(name: str) -> None:
-    ours, theirs = worker.pair()
+    ours, theirs = socket.socketpair()
     asked: list[str] = []
 
     def open_output(wanted: str) -> int:
@@ -205,7 +205,7 @@ def test_a_worker_does_not_choose_where_root_writes(name: str) -> None:
         return theirs.fileno()
 
     with ours, theirs:
-        worker.send(theirs, msgspec.json.encode(worker.WorkerMessage(name=name)))
+        worker.send(theirs, worker.WorkerMessage(name=name))
         with pytest.raises(VmsonarError, match="no name of a bundle"):
-            worker._serve(ours, open_output, Progress())
+            make._serve(ours, open_output, Progress())
     assert asked == []

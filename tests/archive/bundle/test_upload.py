@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -354,7 +355,7 @@ worker.main(int(sys.argv[2]))
 
 @requires("moto")
 def test_failed_s3_upload_publishes_nothing(s3_server: S3Server, bucket: str) -> None:
-    ours, theirs = worker.pair()
+    ours, theirs = socket.socketpair()
     with ours, theirs:
         subprocess.run(
             [sys.executable, "-c", FAILING, f"s3://{bucket}/x.tar", str(theirs.fileno())],
@@ -363,7 +364,8 @@ def test_failed_s3_upload_publishes_nothing(s3_server: S3Server, bucket: str) ->
             timeout=60,
             check=True,
         )
-        assert b"the disk went away; nothing is stored" in worker.receive(ours)
+        answer = next(worker.receive(ours, worker.WorkerMessage))
+        assert "the disk went away; nothing is stored" in (answer.error or "")
     assert s3_server.client().list_objects_v2(Bucket=bucket)["KeyCount"] == 0
 
 

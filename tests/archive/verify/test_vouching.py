@@ -5,8 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from vmsonar_archive.bundle.make import bundle_to_file
-from vmsonar_archive.bundle.task import BundleOptions
+from vmsonar_archive.bundle.make import BundleOptions, bundle_to_file
 from vmsonar_archive.format.journal import GENESIS, JournalEntry, Ledger, line_hash
 from vmsonar_archive.format.lines import check_line
 from vmsonar_archive.records.fields import Sensitivity

@@ -4,4 +4,4 @@ Comes in: a plan whose bytes are hashed as they are copied. Goes out: the bytes,
 other side confirmed.
 """
 
-__all__ = ["delivery", "mint", "output", "s3", "upload"]
+__all__ = ["delivery", "mint", "s3", "upload"]

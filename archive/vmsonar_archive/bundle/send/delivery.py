@@ -1,7 +1,15 @@
-"""Delivers a planned bundle; each destination is plain data, so that it can be handed to a worker."""
+"""Delivers a planned bundle, to a URL or to a file that appears whole or not at all.
 
+Each destination is plain data, so that it can be handed to a worker.
+"""
+
+import fcntl
 import os
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from stat import S_ISREG
 
 import msgspec
 
@@ -19,14 +27,15 @@ from vmsonar_archive.system.progress import Progress
 OpenOutput = Callable[[str], int]
 #: Asked for instead of a name when the file is whole and durable and is to get its name.
 FINISH = ""
+_MODE = 0o640
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class ToDescriptor(msgspec.Struct, frozen=True, tag=True):
     """To an open file or pipe."""
 
-
-class IntoFolder(msgspec.Struct, frozen=True, tag=True):
-    """To a file that has its name before anything in it counts as taken."""
+    #: Whether it is a file that gets its name before anything in it counts as taken.
+    finish: bool = False
 
 
 class ToUrl(msgspec.Struct, frozen=True, tag=True):
@@ -37,42 +46,38 @@ class ToUrl(msgspec.Struct, frozen=True, tag=True):
     pauses: tuple[float, ...] = PAUSES
 
 
-Delivery = ToDescriptor | IntoFolder | ToUrl
+Delivery = ToDescriptor | ToUrl
 
 
 def deliver(
     how: Delivery, plan: BundlePlan, signer: Signer | None, ask: OpenOutput, progress: Progress
 ) -> Bundled:
     """Writes the bundle there and returns the result."""
-    progress.expect(plan.payload_bytes)
+    progress.expect(sum(item.size for item in plan.items))
     if isinstance(how, ToUrl):
         return _to_url(how, plan, signer, progress)
-    if isinstance(how, IntoFolder):
-        return _into_folder(plan, signer, ask, progress)
-    return _to_descriptor(plan, signer, ask, progress)
-
-
-def _to_descriptor(plan: BundlePlan, signer: Signer | None, ask: OpenOutput, progress: Progress) -> Bundled:
     descriptor = ask(plan.folder)
+    write = partial(files.write_all, descriptor)
+    digests = Digests(write) if how.finish else None
     try:
-        return write_bundle(plan, lambda data: files.write_all(descriptor, data), signer, progress.advance)
+        bundled = write_bundle(plan, digests.send if digests else write, signer, progress.advance)
     except BrokenPipeError:
         raise VmsonarError("the reader of the bundle has gone: what it got is not whole") from None
-
-
-def _into_folder(plan: BundlePlan, signer: Signer | None, ask: OpenOutput, progress: Progress) -> Bundled:
-    descriptor = ask(plan.folder)
-    digests = Digests(lambda data: files.write_all(descriptor, data))
-    bundled = write_bundle(plan, digests.send, signer, progress.advance)
-    os.fsync(descriptor)
-    os.close(ask(FINISH))
-    bundled.sha256, bundled.confirmed = digests.sha256.hexdigest(), True
+    if digests is not None:
+        os.fsync(descriptor)
+        os.close(ask(FINISH))
+        bundled.sha256, bundled.confirmed = digests.sha256.hexdigest(), True
     return bundled
 
 
 def _to_url(how: ToUrl, plan: BundlePlan, signer: Signer | None, progress: Progress) -> Bundled:
     made: list[Bundled] = []
-    write = _repeatable(plan, signer, progress, made)
+
+    def write(sink: Sink) -> None:
+        # From its beginning each time: what went out before does not count.
+        progress.advance(-progress.done)
+        made.append(write_bundle(plan, sink, signer, progress.advance))
+
     if how.url.startswith("s3:"):
         sent = s3.put(how.url, plan.folder, write)
     else:
@@ -93,20 +98,87 @@ def upload_to(how: ToUrl, name: str, size: int, write: Write) -> Upload:
     return Upload(lambda: mint.ask(minting, name, size), size, write, fresh_places=True)
 
 
-def _repeatable(plan: BundlePlan, signer: Signer | None, progress: Progress, made: list[Bundled]) -> Write:
-    """Writes the bundle from its beginning each time; the progress goes back when it has to begin again."""
-    gone = 0
+class OutputFile:
+    """A file that appears under its name only when commit() says so; until then it is called .partial."""
 
-    def write(sink: Sink) -> None:
-        nonlocal gone
-        progress.advance(-gone)
-        gone = 0
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._name = path.name
+        self._partial = f"{path.name}.partial"
+        try:
+            self._folder = os.open(path.parent, _FOLDER)
+        except OSError as error:
+            raise VmsonarError(f"cannot write to {path.parent}: {error.strerror}") from None
+        try:
+            self._refuse_existing()
+            self.descriptor = self._create()
+        except BaseException:
+            os.close(self._folder)
+            raise
 
-        def count(done: int) -> None:
-            nonlocal gone
-            gone += done
-            progress.advance(done)
+    def commit(self) -> None:
+        """Makes it durable and gives it its name, which nobody may have taken meanwhile."""
+        os.fsync(self.descriptor)
+        try:
+            os.link(self._partial, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        except FileExistsError:
+            self.abandon()
+            raise self._exists() from None
+        except OSError:
+            # A file system without hard links.
+            self._refuse_existing()
+            os.rename(self._partial, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        with suppress(FileNotFoundError):
+            os.unlink(self._partial, dir_fd=self._folder)
+        os.fsync(self._folder)
+        self._close()
 
-        made.append(write_bundle(plan, sink, signer, count))
+    def abandon(self) -> None:
+        """Leaves nothing behind; after commit() it does nothing."""
+        if self.descriptor >= 0:
+            with suppress(OSError):
+                os.unlink(self._partial, dir_fd=self._folder)
+            self._close()
 
-    return write
+    def _close(self) -> None:
+        os.close(self.descriptor)
+        os.close(self._folder)
+        self.descriptor = -1
+
+    def _create(self) -> int:
+        self._remove_leftover()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self._partial, flags, _MODE, dir_fd=self._folder)
+        except FileExistsError:
+            raise VmsonarError(f"{self.path}.partial exists and is not ours: remove it first") from None
+        except OSError as error:
+            raise VmsonarError(f"cannot create {self.path}: {error.strerror}") from None
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return descriptor
+
+    def _remove_leftover(self) -> None:
+        """Removes what an interrupted run of ours left; anything else under that name stays and is in the way."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self._partial, flags, dir_fd=self._folder)
+        except OSError:
+            return
+        try:
+            status = os.fstat(descriptor)
+            if not S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_nlink != 1:
+                return
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(self._partial, dir_fd=self._folder)
+        except BlockingIOError:
+            raise VmsonarError(f"{self.path} is being written by another run: wait for it") from None
+        finally:
+            os.close(descriptor)
+
+    def _refuse_existing(self) -> None:
+        with suppress(FileNotFoundError):
+            os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
+            raise self._exists()
+
+    def _exists(self) -> VmsonarError:
+        return VmsonarError(f"{self.path} exists: nothing is overwritten, remove it or choose another name")

@@ -54,14 +54,18 @@ def endpoint(text: str) -> str:
     return url
 
 
+def refuse_redirect(status: int, where: str) -> None:
+    if 300 <= status < 400:
+        raise VmsonarError(f"{where} redirects ({status}): redirects are not followed, ask for the final URL")
+
+
 def ask(mint: Mint, name: str, size: int | None, now: datetime | None = None) -> Place:
     """A place for something of this name and size."""
     where = where_it_leads(mint.url)
     status, body = _post(mint, where, name, size)
     if web.may_pass(status):
         raise TryAgain(f"{where} gives no URL: it answers {status}")
-    if 300 <= status < 400:
-        raise VmsonarError(f"{where} redirects ({status}): redirects are not followed, ask for the final URL")
+    refuse_redirect(status, where)
     if status in (401, 403):
         raise VmsonarError(f"{where} gives us no URL ({status}): look at save.token_file")
     if status not in (200, 201):
@@ -81,13 +85,12 @@ def check(place: Place, where: str, now: datetime) -> Place:
             raise VmsonarError(f"{where} answers with a header that is not for others to set")
     if len(place.headers) > _MOST_HEADERS:
         raise VmsonarError(f"{where} answers with more than {_MOST_HEADERS} headers")
-    known = [end for end in (place.expires, expiry(place.url)) if end is not None]
-    ends = min(known, default=None)
+    ends = min(filter(None, (place.expires, expiry(place.url))), default=None)
     if ends is not None and ends <= now:
         raise VmsonarError(
             f"{where} answers with a URL that expired at {ends:%Y-%m-%d %H:%M:%S}Z: compare the clocks of both"
         )
-    return Place(url=place.url, headers=place.headers, expires=ends)
+    return msgspec.structs.replace(place, expires=ends)
 
 
 def expiry(url: str) -> datetime | None:

@@ -4,17 +4,18 @@ The caller runs this in a process that ends by os._exit: a stream that is closed
 publish what it has so far as if it were whole.
 """
 
-import hashlib
 import os
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from vmsonar_archive.bundle.send.upload import Digests, Sent, Write, digests_of
 from vmsonar_archive.bundle.write import Sink
 from vmsonar_archive.system.errors import UsageError, VmsonarError, missing_extra
+from vmsonar_archive.system.files import sha256_of_chunks
 from vmsonar_archive.system.text import masked
 
 _CHUNK = 1024 * 1024
@@ -118,7 +119,7 @@ def _put_anywhere(url: str, name: str, write: Write) -> Sent:
         # Perhaps an earlier attempt stored it and only the acknowledgement was lost.
         ours = ours or digests_of(write)
         if _read_back(service, place) == (ours.size, ours.sha256.hexdigest()):
-            return Sent(ours.sha256.hexdigest(), ours.size, confirmed=True, where=f"s3://{place}")
+            return ours.sent_to(f"s3://{place}", confirmed=True)
     raise VmsonarError(
         f"s3://{path} exists and is something else: nothing is overwritten, choose another key"
     )
@@ -135,7 +136,7 @@ def _put(service: Any, path: str, write: Write) -> Sent:
             f"s3://{path} is not what was sent ({stored[0]} of {digests.size} bytes): "
             "remove it there, then run the same command again"
         )
-    return Sent(digests.sha256.hexdigest(), digests.size, confirmed=same, where=f"s3://{path}")
+    return digests.sent_to(f"s3://{path}", confirmed=same)
 
 
 def _is_folder(url: str) -> bool:
@@ -173,23 +174,17 @@ def _send(service: Any, path: str, write: Write) -> tuple[Digests, UploadFailed 
 
 
 def _failed(path: str, error: BaseException, state: str, stream: object) -> UploadFailed:
-    reason = _reason(error)
-    return UploadFailed(
-        f"cannot send the bundle to s3://{path}: {reason}; {state}: run the command again", stream
-    )
+    said = f"cannot send the bundle to s3://{path}: {_reason(error)}; {state}: run the command again"
+    return UploadFailed(said, stream)
 
 
 def _read_back(service: Any, path: str) -> tuple[int, str] | None:
     """Size and SHA-256 of the object; None when we may not read it."""
-    digest, size = hashlib.sha256(), 0
     try:
         with service.open_input_stream(path) as stream:
-            while chunk := stream.read(_CHUNK):
-                digest.update(chunk)
-                size += len(chunk)
+            return sha256_of_chunks(iter(partial(stream.read, _CHUNK), b""))
     except OSError:
         return None
-    return size, digest.hexdigest()
 
 
 def _reason(error: BaseException) -> str:

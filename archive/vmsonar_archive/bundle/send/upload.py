@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import SplitResult
 
-from vmsonar_archive.bundle.send.mint import Place, TryAgain
+from vmsonar_archive.bundle.send.mint import Place, TryAgain, refuse_redirect
 from vmsonar_archive.bundle.write import Sink
 from vmsonar_archive.system import web
 from vmsonar_archive.system.errors import VmsonarError
@@ -65,7 +65,6 @@ class Sent:
     """What went out, where to, and whether the other side says that it has the same."""
 
     sha256: str
-    size: int
     confirmed: bool
     #: Without secrets.
     where: str
@@ -85,6 +84,9 @@ class Digests:
         self.sha256.update(data)
         self.md5.update(data)
         self.size += len(data)
+
+    def sent_to(self, where: str, *, confirmed: bool) -> Sent:
+        return Sent(self.sha256.hexdigest(), confirmed, where)
 
 
 def digests_of(write: Write) -> Digests:
@@ -136,7 +138,7 @@ class Upload:
         self._judge(answer.status, where)
         if digests.size != self._size:
             raise TryAgain(f"{where} answers before it has everything")
-        return Sent(digests.sha256.hexdigest(), digests.size, _compare(parts, where, answer, digests), where)
+        return digests.sent_to(where, confirmed=_compare(parts, where, answer, digests))
 
     def _is_ours(self, parts: SplitResult, where: str, answer: Answer, digests: Digests) -> Sent:
         """What has that name already may be what an attempt stored whose acknowledgement was lost."""
@@ -144,7 +146,7 @@ class Upload:
         if md5 is not None:
             whole = digests if digests.size == self._size else digests_of(self._write)
             if md5 == whole.md5.hexdigest():
-                return Sent(whole.sha256.hexdigest(), whole.size, confirmed=True, where=where)
+                return whole.sent_to(where, confirmed=True)
         perhaps = "" if md5 else "; it does not say whether that is what an earlier attempt sent"
         raise VmsonarError(
             f"{where} has something under that name already, which is not overwritten{perhaps}"
@@ -155,10 +157,7 @@ class Upload:
             return
         if web.may_pass(status) or (self._fresh and status in (400, 401, 403)):
             raise TryAgain(f"{where} answers {status}")
-        if 300 <= status < 400:
-            raise VmsonarError(
-                f"{where} redirects ({status}): redirects are not followed, ask for the final URL"
-            )
+        refuse_redirect(status, where)
         raise VmsonarError(f"{where} refuses the bundle ({status}): {_REPEAT}")
 
 
