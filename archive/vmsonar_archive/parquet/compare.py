@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from vmsonar_archive.format import layout
 from vmsonar_archive.format.layout import SAMPLE, SegmentName
+from vmsonar_archive.parquet.derive import derive_day
 from vmsonar_archive.parquet.files import read_footer, refuse_huge_footer
 from vmsonar_archive.parquet.schema import SAMPLES, SYSINFO, arrow
 from vmsonar_archive.read.findings import Code, Finding
@@ -54,11 +55,9 @@ def compare_tables(source: Source) -> Iterator[Finding]:
 def _compare_day(source: Source, day: date, paths: list[str]) -> Iterator[Finding]:
     try:
         arrow()
-        from vmsonar_archive.parquet.days import derive_day
-
         with tempfile.TemporaryDirectory() as folder:
             held = _limited(source, paths, _spans, source.name, paths)
-            accepts = (lambda _: True) if held is None else held.__contains__
+            accepts = None if held is None else held.__contains__
             derived = derive_day(Path(source.name), day, Path(folder), accepts).files
             yield from _limited(source, paths, _differences, source.name, paths, derived)
     except _TooMuch as error:

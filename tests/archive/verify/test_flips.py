@@ -16,7 +16,7 @@ from vmsonar_archive.bundle.increment import Acknowledged, read_acknowledged
 from vmsonar_archive.bundle.make import bundle_into_folder, bundle_to_file
 from vmsonar_archive.bundle.task import BundleOptions
 from vmsonar_archive.format.frames import read_frames
-from vmsonar_archive.parquet.days import derive_day, journal_tables
+from vmsonar_archive.parquet.derive import derive_day, journal_tables
 from vmsonar_archive.read.findings import Finding, Severity
 from vmsonar_archive.records.units import Sensitivity
 from vmsonar_archive.system.errors import VmsonarError
