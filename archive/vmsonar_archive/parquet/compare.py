@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import date
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 from vmsonar_archive.format import layout
@@ -102,12 +102,8 @@ def _differences(name: str, paths: list[str], derived: dict[str, Path]) -> list[
     pa.set_io_thread_count(1)
     pa.set_memory_pool(pa.system_memory_pool())
     with closing(open_source(Path(name))) as source:
-        found = ((path, _difference(source, path, derived.get(_table_of(path)))) for path in paths)
+        found = ((path, _difference(source, path, derived.get(PurePath(path).stem))) for path in paths)
         return [Finding.of(Code.CORRUPT, path, reason) for path, reason in found if reason is not None]
-
-
-def _table_of(path: str) -> str:
-    return path.rpartition("/")[2].removesuffix(".parquet")
 
 
 def _difference(source: Source, path: str, derived: Path | None) -> str | None:

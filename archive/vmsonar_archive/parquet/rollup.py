@@ -12,7 +12,7 @@ from functools import reduce
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from vmsonar_archive.parquet.schema import SERIES_KEYS, Key, arrow, histogram_type, series_day_schema
+from vmsonar_archive.parquet.schema import SERIES_DAY, SERIES_KEYS, Key, arrow, histogram_type, schema_of
 from vmsonar_archive.parquet.stamps import Starts
 
 if TYPE_CHECKING:
@@ -290,7 +290,7 @@ class SeriesDay:
         named |= {"first_time": seen["time_min"], "last_time": seen["time_max"]}
         index = summary["group"].combine_chunks()
         columns = {name: values.take(index) for name, values in named.items()}
-        schema = series_day_schema()
+        schema = schema_of(SERIES_DAY)
         every = [columns[name] if name in columns else summary[name] for name in schema.names]
         self._parts.append(pa.table(every, names=schema.names).cast(schema))
 
@@ -310,7 +310,7 @@ class SeriesDay:
         }
 
     def table(self) -> "pa.Table":
-        return arrow().concat_tables(self._parts) if self._parts else series_day_schema().empty_table()
+        return arrow().concat_tables(self._parts) if self._parts else schema_of(SERIES_DAY).empty_table()
 
 
 def group_numbers(keys: Sequence[tuple[Key, int]]) -> "pa.Array":

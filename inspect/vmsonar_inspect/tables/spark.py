@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from vmsonar_archive.parquet.schema import SERIES_DAY, TABLES, schema_of
+from vmsonar_archive.parquet.schema import TABLES, schema_of
 from vmsonar_archive.read.findings import Finding
 from vmsonar_archive.records.sets import Span
 from vmsonar_archive.system.errors import UsageError, missing_extra
@@ -18,7 +18,7 @@ from vmsonar_inspect.tables.database import DamagedUnit, files_of
 from vmsonar_inspect.tables.plan import Planner, ReadPlan, row_filters
 from vmsonar_inspect.tables.views import HISTOGRAMS, VIEWS, read_by, view
 from vmsonar_inspect.tables.where import TimeFrame, find_origins
-from vmsonar_inspect.tables.work_units import SUMMARIES
+from vmsonar_inspect.tables.work_units import SUMMARIES, layout_of
 
 _HISTOGRAM = """
     SELECT archive, boot, number, start_ticks, container_id, measure, entry.bucket, entry.frequency
@@ -117,7 +117,7 @@ class SparkTables:
         import pyarrow.parquet as pq
 
         empty = self._scratch / f"{table}.parquet"
-        pq.write_table(schema_of(SERIES_DAY if table in SUMMARIES else table).empty_table(), empty)
+        pq.write_table(schema_of(layout_of(table)).empty_table(), empty)
         # The partitions repeat columns of the files.
         reader = self.session.read.option("recursiveFileLookup", "true")
         reader = reader.schema(reader.parquet(str(empty)).schema)

@@ -39,6 +39,11 @@ def no_progress(_steps: int) -> None:
     """No-op progress callback."""
 
 
+def layout_of(table: str) -> str:
+    """The table whose columns a table has: all summaries have the same."""
+    return SERIES_DAY if table in SUMMARIES else table
+
+
 def needed_for(summary: str) -> list[str]:
     """The tables that a summary is made from."""
     source = SUMMARIES[summary]
