@@ -15,15 +15,10 @@ from vmsonar_archive.system.errors import UsageError, missing_extra
 from vmsonar_archive.system.progress import Progress
 
 from vmsonar_inspect.tables.database import DamagedUnit, files_of
-from vmsonar_inspect.tables.plan import Planner, ReadPlan, row_filters
-from vmsonar_inspect.tables.views import HISTOGRAMS, VIEWS, read_by, view
+from vmsonar_inspect.tables.plan import Planner, row_filters
+from vmsonar_inspect.tables.views import HISTOGRAMS, VIEWS, histogram, read_by, view
 from vmsonar_inspect.tables.where import TimeFrame, find_origins
 from vmsonar_inspect.tables.work_units import SUMMARIES, layout_of
-
-_HISTOGRAM = """
-    SELECT archive, boot, number, start_ticks, container_id, measure, entry.bucket, entry.frequency
-    FROM (SELECT *, explode(histogram) AS entry FROM {}) AS entries
-"""
 
 
 class SparkTables:
@@ -46,7 +41,7 @@ class SparkTables:
         self._bad: dict[tuple[str, str, str], str] = {}
         try:
             self._origins = find_origins(lakes, self._scratch)
-            self._plan = self._plan_reading()
+            self._plan_reading()
             self.session = session or _session()
         except BaseException:
             self.close()
@@ -66,7 +61,7 @@ class SparkTables:
     @property
     def findings(self) -> list[Finding]:
         """What was damaged or could not be read."""
-        return self._plan.findings
+        return self._planner.findings
 
     def sql(self, query: str) -> "SparkResult":
         """Runs a query; fetch from the result as from DuckDB's."""
@@ -80,14 +75,14 @@ class SparkTables:
         except (AnalysisException, ParseException) as error:
             raise UsageError(_first_line(str(error))) from None
 
-    def _plan_reading(self) -> ReadPlan:
+    def _plan_reading(self) -> None:
         """Plans what to read, as for DuckDB: overlapping lakes count nothing twice."""
         planner = Planner(self._scratch, None, self._frame, self._bad)
         for origin in self._origins:
             if not origin.is_lake:
                 raise UsageError(f"{origin.place} is not a lake: make one with vmsonar export --to parquet")
             planner.add(origin)
-        return planner.plan()
+        self._planner, self._units = planner, planner.plan()
 
     def require(self, names: Iterable[str]) -> None:
         """Makes tables and views available, each after those it reads; damaged units are left out."""
@@ -98,7 +93,7 @@ class SparkTables:
                 return
             except DamagedUnit as damage:
                 self._bad[damage.key] = damage.detail
-                self._plan = self._plan_reading()
+                self._plan_reading()
                 self._ready.clear()
 
     def _make(self, names: Iterable[str]) -> None:
@@ -109,7 +104,7 @@ class SparkTables:
 
     def _made(self, name: str) -> Any:
         if name in HISTOGRAMS:
-            return self.session.sql(_HISTOGRAM.format(HISTOGRAMS[name]))
+            return self.session.sql(histogram(name, "explode"))
         return self.session.sql(view(name).query) if name in VIEWS else self._rows(name)
 
     def _rows(self, table: str) -> Any:
@@ -121,13 +116,13 @@ class SparkTables:
         # The partitions repeat columns of the files.
         reader = self.session.read.option("recursiveFileLookup", "true")
         reader = reader.schema(reader.parquet(str(empty)).schema)
-        found = [(piece, files_of(piece.unit, [table], Progress()).get(table)) for piece in self._plan.pieces]
-        files = [(piece, path) for piece, path in found if path is not None]
-        whole = dict.fromkeys(str(path) for piece, path in files if not piece.without)
+        found = [(unit, files_of(unit, [table], Progress()).get(table)) for unit in self._units]
+        files = [(unit, path) for unit, path in found if path is not None]
+        whole = dict.fromkeys(str(path) for unit, path in files if not unit.without)
         frame = self._filter(table, reader.parquet(str(empty), *whole), ())
-        for piece, path in files:
-            if piece.without:
-                frame = frame.unionByName(self._filter(table, reader.parquet(str(path)), piece.without))
+        for unit, path in files:
+            if unit.without:
+                frame = frame.unionByName(self._filter(table, reader.parquet(str(path)), unit.without))
         return frame
 
     def _filter(self, table: str, frame: Any, without: Sequence[Span]) -> Any:

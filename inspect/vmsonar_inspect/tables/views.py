@@ -120,6 +120,12 @@ HISTOGRAMS: dict[str, str] = {
     f"{table}_histogram": f"{table}_day" for table in ("process", "job", "container")
 }
 
+_HISTOGRAM = """
+    SELECT archive, boot, number, start_ticks, container_id, measure,
+        entry.bucket AS bucket, entry.frequency AS frequency
+    FROM (SELECT *, {unnest}(histogram) AS entry FROM {table}) AS entries
+"""
+
 _COLUMN = re.compile(r"(?:\bAS )?(?:\w+\.)?(\w+),?\s+-- (.+)$")
 
 
@@ -143,6 +149,11 @@ def view(name: str, **words: str) -> View:
     lines = text.splitlines()
     found = [match for line in lines[1:] if (match := _COLUMN.search(line))]
     return View(name, lines[0].removeprefix("-- "), text, {match[1]: match[2] for match in found})
+
+
+def histogram(name: str, unnest: str) -> str:
+    """The query of a histogram, with the engine's function that makes rows of a list."""
+    return _HISTOGRAM.format(unnest=unnest, table=HISTOGRAMS[name])
 
 
 def read_by(query: str) -> list[str]:
