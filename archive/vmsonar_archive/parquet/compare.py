@@ -56,10 +56,10 @@ def _compare_day(source: Source, day: date, paths: list[str]) -> Iterator[Findin
     try:
         arrow()
         with tempfile.TemporaryDirectory() as folder:
-            held = _limited(source, paths, _spans, source.name, paths)
+            held = _limited(source, paths, _spans)
             accepts = None if held is None else held.__contains__
             derived = derive_day(Path(source.name), day, Path(folder), accepts).files
-            yield from _limited(source, paths, _differences, source.name, paths, derived)
+            yield from _limited(source, paths, _differences, derived)
     except _TooMuch as error:
         yield Finding.of(Code.REFUSED, layout.day_path(day), str(error))
     except VmsonarError as error:
@@ -71,10 +71,11 @@ class _TooMuch(VmsonarError):
 
 
 def _limited(source: Source, paths: list[str], function: Callable[..., T], *arguments: Any) -> T:
+    """Calls a function with the name of the source, the paths of some tables in it, and what else it takes."""
     sizes = source.sizes()
     seconds = _SECONDS + sum(sizes[path] for path in paths) // _BYTES_PER_SECOND
     try:
-        return call_limited(function, arguments, _MEMORY, seconds)
+        return call_limited(function, (source.name, paths, *arguments), _MEMORY, seconds)
     except (HelperEnded, MemoryError):
         limits = f"{_MEMORY // 2**20} MiB of memory or {seconds} s"
         raise _TooMuch(f"a table of this day takes more than {limits} to read") from None

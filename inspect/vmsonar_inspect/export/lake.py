@@ -43,44 +43,31 @@ def export_lake(origins: Sequence[Origin], target: LakeStore) -> LakeExport:
     with tempfile.TemporaryDirectory(prefix="vmsonar-") as scratch:
         planner = Planner(Path(scratch), None, TimeFrame(), thorough=True)
         held = set(planner.add_lake(target))
-        manifest = ManifestWriter(target, held)
+        if not read_listing(target).exists:
+            _list_existing(target, held)
         for origin in origins:
             planner.add(origin)
         units = planner.plan(first=held)
+        entries: list[ListedFile] = []
         try:
-            for unit in units:
-                if unit not in held:
-                    manifest.add(_add(unit, target, Path(scratch) / "add", done))
+            for number, unit in enumerate(unit for unit in units if unit not in held):
+                entries += _add(unit, target, Path(scratch) / "add", done)
+                # One manifest for many days, so that a large lake has few of them.
+                if entries and number % _DAYS_AT_ONCE == _DAYS_AT_ONCE - 1:
+                    add_manifest(target, entries)
+                    entries = []
         finally:
             # Finished files need not be written again.
-            manifest.write()
+            if entries:
+                add_manifest(target, entries)
         done.findings = [*planner.findings, *(finding for unit in units for finding in unit.findings)]
     return done
 
 
-class ManifestWriter:
-    """Writes a manifest for many days at a time, so that a large lake has few of them."""
-
-    def __init__(self, target: LakeStore, held: Iterable[TableUnit]) -> None:
-        """Lists the existing files of a lake that has no manifest yet."""
-        self._target = target
-        self._entries: list[ListedFile] = []
-        self._units = 0
-        if not read_listing(target).exists:
-            prefix = f"{target.place}/"
-            known = [one for unit in held for one in unit.as_listed()]
-            add_manifest(target, (replace(one, path=one.path.removeprefix(prefix)) for one in known))
-
-    def add(self, entries: Sequence[ListedFile]) -> None:
-        self._entries += entries
-        self._units += 1
-        if self._units % _DAYS_AT_ONCE == 0:
-            self.write()
-
-    def write(self) -> None:
-        if self._entries:
-            add_manifest(self._target, self._entries)
-            self._entries = []
+def _list_existing(target: LakeStore, held: Iterable[TableUnit]) -> None:
+    """Adds a manifest to a lake that has none yet."""
+    known = [one for unit in held for one in unit.as_listed()]
+    add_manifest(target, (replace(one, path=one.path.removeprefix(f"{target.place}/")) for one in known))
 
 
 def _add(unit: WorkUnit, target: LakeStore, scratch: Path, done: LakeExport) -> list[ListedFile]:

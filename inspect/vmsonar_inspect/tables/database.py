@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmsonar_archive.parquet.schema import SAMPLES, TABLES
+from vmsonar_archive.parquet.schema import TABLES
 from vmsonar_archive.read.findings import Finding
 from vmsonar_archive.records.sets import Span
 from vmsonar_archive.system.errors import FormatError, UsageError, VmsonarError
@@ -291,6 +291,3 @@ def _need(package: str) -> None:
         raise VmsonarError(
             f"a frame of {package} needs {package}, which is not installed: pip install {package}"
         )
-
-
-__all__ = ["BASES", "SAMPLES", "Tables", "open_tables"]

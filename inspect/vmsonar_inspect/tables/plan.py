@@ -103,11 +103,10 @@ class Planner:
         for unit in self._parquet(origin, archive):
             self._stored.append(unit)
             covered.update(unit.spans)
-        for kind in RECORD_KINDS:
-            for segment in archive.segments(kind):
-                wanted = segment.may_hold(self._frame.since, self._frame.until)
-                if wanted and self._frame.touches(segment.day) and not _is_covered(segment, covered):
-                    self._segments.setdefault((name, str(segment.day)), []).append((origin, segment))
+        for segment in (segment for kind in RECORD_KINDS for segment in archive.segments(kind)):
+            wanted = segment.may_hold(self._frame.since, self._frame.until)
+            if wanted and self._frame.touches(segment.day) and not _is_covered(segment, covered):
+                self._segments.setdefault((name, str(segment.day)), []).append((origin, segment))
 
     def _parquet(self, origin: Origin, archive: Archive) -> Iterator[TableUnit]:
         """The derived tables of an archive, one unit per day; a day without its list of samples is skipped."""

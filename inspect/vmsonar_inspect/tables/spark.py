@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,8 @@ class SparkTables:
         try:
             return SparkResult(self.session.sql(query))
         except (AnalysisException, ParseException) as error:
-            raise UsageError(_first_line(str(error))) from None
+            # The lines that follow repeat the query and its plan.
+            raise UsageError(str(error).strip().split("\n", 1)[0].strip()) from None
 
     def _plan_reading(self) -> None:
         """Plans what to read, as for DuckDB: overlapping lakes count nothing twice."""
@@ -98,14 +100,14 @@ class SparkTables:
 
     def _make(self, names: Iterable[str]) -> None:
         for name in names:
-            if name not in self._ready and name in (*TABLES, *SUMMARIES, *HISTOGRAMS, *VIEWS):
-                self._made(name).createOrReplaceTempView(name)
-                self._ready.add(name)
-
-    def _made(self, name: str) -> Any:
-        if name in HISTOGRAMS:
-            return self.session.sql(histogram(name, "explode"))
-        return self.session.sql(view(name).query) if name in VIEWS else self._rows(name)
+            if name in self._ready or name not in (*TABLES, *SUMMARIES, *HISTOGRAMS, *VIEWS):
+                continue
+            if name in HISTOGRAMS:
+                made = self.session.sql(histogram(name, "explode"))
+            else:
+                made = self.session.sql(view(name).query) if name in VIEWS else self._rows(name)
+            made.createOrReplaceTempView(name)
+            self._ready.add(name)
 
     def _rows(self, table: str) -> Any:
         """The wanted rows of a table with every column of today's schema: null where a file is older."""
@@ -131,26 +133,19 @@ class SparkTables:
         return frame
 
 
-def _first_line(text: str) -> str:
-    """The first line of an analyser's message; the rest repeats the query and its plan."""
-    return text.strip().split("\n", 1)[0].strip()
-
-
 class SparkResult:
     """A data frame with the interface of a database cursor."""
 
     def __init__(self, frame: Any) -> None:
         self.frame = frame
         self.description = [(name,) for name in frame.columns]
-        self._rows: Iterator[tuple[Any, ...]] | None = None
+        self._rows = self._all()
 
     def fetchmany(self, count: int) -> list[tuple[Any, ...]]:
-        if self._rows is None:
-            self._rows = self._all()
-        return [row for row, _ in zip(self._rows, range(count), strict=False)]
+        return list(islice(self._rows, count))
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        return list(self._all())
+        return list(self._rows)
 
     def to_arrow_table(self) -> Any:
         return self.frame.toArrow()

@@ -3,7 +3,7 @@
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -266,19 +266,18 @@ class SegmentUnit(WorkUnit):
     def files(self, tables: Collection[str]) -> dict[str, Path]:
         self.derive(tables)
         if self.window is not None:
-            self._summarize_window([name for name in tables if name in SUMMARIES], self.window)
+            self._summarize_window(SUMMARIES.keys() & set(tables), self.window)
         present = self._present()
         found = {table: self._find(table, present) for table in tables}
         return {table: path for table, path in found.items() if path is not None}
 
-    def _summarize_window(self, names: list[str], window: Accepts) -> None:
+    def _summarize_window(self, names: Iterable[str], window: Accepts) -> None:
         from vmsonar_archive.parquet.resummarize import resummarize_table
 
         for name in names:
             files = {table: path for table in needed_for(name) if (path := self._find(table)) is not None}
-            resummarize_table(
-                SUMMARIES[name], files, self.scratch / f"{name}.parquet", window, self.ticks_per_second
-            )
+            target = self.scratch / f"{name}.parquet"
+            resummarize_table(SUMMARIES[name], files, target, window, self.ticks_per_second)
 
     def derive_all(self, folder: Path) -> dict[str, Path]:
         """Every table and the summary, as an archive keeps them."""
