@@ -9,7 +9,7 @@ from datetime import date
 from pathlib import Path
 
 from vmsonar_archive.bundle.make import BundleOptions, bundle_to_file
-from vmsonar_archive.parquet.days import derive_day
+from vmsonar_archive.parquet.derive import derive_day
 
 from bench import Figure
 from bench.fleets import add_tables, make_bundles, make_month

@@ -29,7 +29,7 @@ print(json.dumps([cpu, sum(one.ru_maxrss for one in used) / 1024, time.monotonic
 _DERIVE = """
 import pyarrow; pyarrow.set_cpu_count(1)
 from datetime import date; from pathlib import Path
-from vmsonar_archive.parquet.days import derive_day
+from vmsonar_archive.parquet.derive import derive_day
 derive_day(Path(sys.argv[1]), date(2026, 11, 1))
 """
 _ASK = """

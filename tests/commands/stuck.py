@@ -55,7 +55,7 @@ PLACES: dict[str, Any] = {
     "vmsonar_archive.verify.path:verify_path": stuck_path,
     "vmsonar_archive.bundle.make:work": _stuck_work,
     "vmsonar_archive.verify.recover:rewrite": _stuck_rewrite,
-    "vmsonar_archive.parquet.days:due_days": _get_stuck,
+    "vmsonar_archive.parquet.derive:due_days": _get_stuck,
 }
 
 

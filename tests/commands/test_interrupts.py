@@ -101,7 +101,7 @@ CASES = {
     "verify several": ("vmsonar_archive.verify.path:verify_path", ["verify", "ARCHIVE", "ARCHIVE"]),
     "bundle": ("vmsonar_archive.bundle.make:work", ["bundle", "--archive", "ARCHIVE", "-o", "b.tar"]),
     "recover": ("vmsonar_archive.verify.recover:rewrite", ["recover", "ARCHIVE", "-o", "saved"]),
-    "derive": ("vmsonar_archive.parquet.days:due_days", ["derive", "--archive", "ARCHIVE"]),
+    "derive": ("vmsonar_archive.parquet.derive:due_days", ["derive", "--archive", "ARCHIVE"]),
 }
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from vmsonar_archive.format import layout
 from vmsonar_archive.format.identity import NodeIdentity
-from vmsonar_archive.parquet.days import derive_due
+from vmsonar_archive.parquet.derive import derive_due
 
 from tests.making.bundles import fill, open_writer
 from tests.real.stranger import ANOTHER, STRANGER

@@ -22,7 +22,7 @@ def command(
 
     Example: vmsonar derive --archive /var/lib/vmsonar
     """
-    from vmsonar_archive.parquet.days import derive_due
+    from vmsonar_archive.parquet.derive import derive_due
     from vmsonar_archive.parquet.schema import arrow
 
     root = archive_in_question(archive, config)
@@ -35,9 +35,7 @@ def command(
     made: list[dict[str, Any]] = []
     for day, derived in derive_due(root):
         size = sum(path.stat().st_size for path in derived.files.values())
-        made.append(
-            {"day": day.isoformat(), "rows": sum(derived.rows.values()), "bytes": size, "bad": derived.bad}
-        )
+        made.append({"day": day.isoformat(), "rows": derived.rows, "bytes": size, "bad": derived.bad})
         if not json:
             print(f"{day}: {made[-1]['rows']} rows, {show_size(size)}")
     if json:

@@ -4,4 +4,4 @@ Comes in: lines of segments. Goes out: Parquet files whose footers name the segm
 rollups. Imports pyarrow, read, write and below.
 """
 
-__all__ = ["compare", "days", "derive", "files", "resummarize", "schema", "stamps"]
+__all__ = ["compare", "derive", "files", "resummarize", "rollup", "schema"]

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import date
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 from vmsonar_archive.format import layout
 from vmsonar_archive.format.layout import SAMPLE, SegmentName
+from vmsonar_archive.parquet.derive import derive_day
 from vmsonar_archive.parquet.files import read_footer, refuse_huge_footer
 from vmsonar_archive.parquet.schema import SAMPLES, SYSINFO, arrow
 from vmsonar_archive.read.findings import Code, Finding
@@ -54,13 +55,11 @@ def compare_tables(source: Source) -> Iterator[Finding]:
 def _compare_day(source: Source, day: date, paths: list[str]) -> Iterator[Finding]:
     try:
         arrow()
-        from vmsonar_archive.parquet.days import derive_day
-
         with tempfile.TemporaryDirectory() as folder:
-            held = _limited(source, paths, _spans, source.name, paths)
-            accepts = (lambda _: True) if held is None else held.__contains__
+            held = _limited(source, paths, _spans)
+            accepts = None if held is None else held.__contains__
             derived = derive_day(Path(source.name), day, Path(folder), accepts).files
-            yield from _limited(source, paths, _differences, source.name, paths, derived)
+            yield from _limited(source, paths, _differences, derived)
     except _TooMuch as error:
         yield Finding.of(Code.REFUSED, layout.day_path(day), str(error))
     except VmsonarError as error:
@@ -72,10 +71,11 @@ class _TooMuch(VmsonarError):
 
 
 def _limited(source: Source, paths: list[str], function: Callable[..., T], *arguments: Any) -> T:
+    """Calls a function with the name of the source, the paths of some tables in it, and what else it takes."""
     sizes = source.sizes()
     seconds = _SECONDS + sum(sizes[path] for path in paths) // _BYTES_PER_SECOND
     try:
-        return call_limited(function, arguments, _MEMORY, seconds)
+        return call_limited(function, (source.name, paths, *arguments), _MEMORY, seconds)
     except (HelperEnded, MemoryError):
         limits = f"{_MEMORY // 2**20} MiB of memory or {seconds} s"
         raise _TooMuch(f"a table of this day takes more than {limits} to read") from None
@@ -103,12 +103,8 @@ def _differences(name: str, paths: list[str], derived: dict[str, Path]) -> list[
     pa.set_io_thread_count(1)
     pa.set_memory_pool(pa.system_memory_pool())
     with closing(open_source(Path(name))) as source:
-        found = ((path, _difference(source, path, derived.get(_table_of(path)))) for path in paths)
+        found = ((path, _difference(source, path, derived.get(PurePath(path).stem))) for path in paths)
         return [Finding.of(Code.CORRUPT, path, reason) for path, reason in found if reason is not None]
-
-
-def _table_of(path: str) -> str:
-    return path.rpartition("/")[2].removesuffix(".parquet")
 
 
 def _difference(source: Source, path: str, derived: Path | None) -> str | None:

@@ -30,13 +30,8 @@ _MEMBER = rb'"([a-z_]+)":(""|"[a-z_]+"|true|false|)'
 _SKELETON = re.compile(rb"\{%b(?:,%b)*\}" % (_MEMBER, _MEMBER))
 _MEMBERS = re.compile(_MEMBER)
 
-
-@dataclass(frozen=True, slots=True)
-class PlainMember:
-    """A field of a skeleton: a number, a word of capitals and digits, or a value that is always the same."""
-
-    field: Field
-    constant: Any = None
+#: A field of a skeleton: a number, a word of capitals and digits, or a value that is always the same, given here.
+Member = tuple[type, Any]
 
 
 def plain_columns(fields: Sequence[Field], rows: Sequence[bytes]) -> "pa.Table | None":
@@ -69,9 +64,7 @@ def _sorted_out(fields: Sequence[Field], rows: Sequence[bytes], skeletons: list[
 
 def _alike(fields: Sequence[Field], rows: Sequence[bytes], skeleton: bytes) -> "pa.Table | None":
     members = _members(fields, skeleton)
-    if members is None:
-        return None
-    found = _values(members, rows)
+    found = None if members is None else _values(members, rows)
     if found is None:
         return None
     pa = arrow()
@@ -79,40 +72,34 @@ def _alike(fields: Sequence[Field], rows: Sequence[bytes], skeleton: bytes) -> "
     return pa.table(empty | found)
 
 
-def _members(fields: Sequence[Field], skeleton: bytes) -> dict[str, PlainMember] | None:
-    """The members of a skeleton; None if any is unknown, missing or repeated."""
+def _members(fields: Sequence[Field], skeleton: bytes) -> dict[str, Member] | None:
+    """The members of a skeleton; None if any is unknown, missing or repeated, or of another type."""
     if not _SKELETON.fullmatch(skeleton):
         return None
-    known = {field.name: field for field in fields}
-    members: dict[str, PlainMember] = {}
-    for name, value in _MEMBERS.findall(skeleton):
-        field = known.get(name.decode())
-        member = None if field is None else _member(field, value.decode())
-        if field is None or member is None or field.name in members:
+    types = {field.name: field.type for field in fields}
+    members: dict[str, Member] = {}
+    for found in _MEMBERS.findall(skeleton):
+        name, value = (part.decode() for part in found)
+        kind = types.get(name)
+        if name in members:
             return None
-        members[field.name] = member
-    missing = [field for field in fields if not field.nullable and field.name not in members]
-    return None if missing else members
+        if kind is int and not value:
+            members[name] = int, None
+        elif kind is str and value.startswith('"'):
+            members[name] = str, value.strip('"') or None
+        elif kind is bool and value in ("true", "false"):
+            members[name] = bool, value == "true"
+        else:
+            return None
+    return members if all(field.nullable or field.name in members for field in fields) else None
 
 
-def _member(field: Field, value: str) -> PlainMember | None:
-    if field.type is int and not value:
-        return PlainMember(field)
-    if field.type is str and value.startswith('"'):
-        return PlainMember(field, value.strip('"') or None)
-    if field.type is bool and value in ("true", "false"):
-        return PlainMember(field, value == "true")
-    return None
-
-
-def _values(members: dict[str, PlainMember], rows: Sequence[bytes]) -> "dict[str, pa.Array] | None":
+def _values(members: dict[str, Member], rows: Sequence[bytes]) -> "dict[str, pa.Array] | None":
     pa = arrow()
     import pyarrow.csv as csv
 
     text = b"\n".join(rows).translate(_BLANK, _NAMES)
-    types = {
-        name: pa.int64() if member.field.type is int else pa.string() for name, member in members.items()
-    }
+    types = {name: pa.int64() if kind is int else pa.string() for name, (kind, _) in members.items()}
     try:
         table = csv.read_csv(
             pa.py_buffer(text),
@@ -123,9 +110,9 @@ def _values(members: dict[str, PlainMember], rows: Sequence[bytes]) -> "dict[str
     except pa.ArrowInvalid:
         return None
     columns: dict[str, Any] = {name: table[name].combine_chunks() for name in members}
-    for name, member in members.items():
-        if member.field.type is not int:
-            columns[name] = _words(columns[name], member.constant)
+    for name, (kind, constant) in members.items():
+        if kind is not int:
+            columns[name] = _words(columns[name], constant)
     return None if any(column is None for column in columns.values()) else columns
 
 
@@ -223,7 +210,9 @@ class RowCollector:
         if not self._places:
             return None
         distinct = self._distinct()
-        chunk = Chunk(distinct, self._row_keys(distinct, boot), self._places, self._stamps)
+        columns = [distinct[name].to_pylist() for name in self._keys]
+        keys = list(zip(repeat(boot, len(distinct)), *columns, strict=True))
+        chunk = Chunk(distinct, keys, self._places, self._stamps)
         self._clear()
         return chunk if chunk.places else None
 
@@ -256,7 +245,3 @@ class RowCollector:
         self._stamps = array("i", [self._stamps[number] for number in kept])
         self._places = array("i", [places[self._places[number]] for number in kept])
         return self._table(good)
-
-    def _row_keys(self, rows: "pa.Table", boot: int) -> list[Key]:
-        columns = [rows[name].to_pylist() for name in self._keys]
-        return list(zip(repeat(boot, len(rows)), *columns, strict=True))

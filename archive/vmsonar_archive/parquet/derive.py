@@ -1,21 +1,24 @@
-"""Derives the tables of some segments (one UTC day, as a rule) within a fixed amount of memory."""
+"""Derives the tables of some segments (one UTC day, as a rule) within a fixed amount of memory.
 
-from bisect import bisect_right
+The tables of an archive's finished days are derived beside the writer, without disturbing it.
+"""
+
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import datetime
-from itertools import accumulate
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import astuple
 
+from vmsonar_archive.format import layout
+from vmsonar_archive.format.journal import Journal
 from vmsonar_archive.format.lines import BadLine, decode_sysinfo
 from vmsonar_archive.parquet.decode import RowCollector, column
-from vmsonar_archive.parquet.files import Footer, SourceSegment, TableFile
-from vmsonar_archive.parquet.rollup import MEASURES, RESET_TO_ZERO, SeriesDay, group_numbers
+from vmsonar_archive.parquet.files import Footer, SourceSegment, table_file
+from vmsonar_archive.parquet.rollup import MEASURES, SeriesDay, group_numbers
 from vmsonar_archive.parquet.schema import (
     JOINED,
     SAMPLES,
@@ -29,9 +32,12 @@ from vmsonar_archive.parquet.schema import (
     schema_of,
 )
 from vmsonar_archive.parquet.sort import Runs
-from vmsonar_archive.parquet.stamps import Stamps
+from vmsonar_archive.parquet.stamps import Stamps, Starts
+from vmsonar_archive.read.reader import Archive, open_archive
 from vmsonar_archive.records import KINDS, Stamp, SysInfo
-from vmsonar_archive.system.errors import NOT_JSON
+from vmsonar_archive.system.errors import NOT_JSON, Locked
+from vmsonar_archive.write.lock import WriterLock
+from vmsonar_archive.write.upkeep import adopt_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,73 +49,15 @@ _NAMED_BY = {table: info for table, (info, *_) in JOINED.items()} | {"container"
 # The most that is held of one table's undecoded rows, and of all tables' columns before some are spilled to disk.
 _COLLECT_BYTES = 2 * 1024 * 1024
 _HELD_BYTES = 16 * 1024 * 1024
-# Nanoseconds by which a start may seem too early: a tick is coarser than the boot clock.
-_COARSENESS = 20_000_000
-
-
-class Starts:
-    """The starts of series: of jobs and processes by their ticks, of containers by their info rows."""
-
-    def __init__(self, ticks_per_second: float) -> None:
-        self._ticks = ticks_per_second
-        self._containers: dict[str, set[datetime]] = {}
-        self._previous: list[int | None] = []
-        self._stamps = Stamps()
-
-    def learn(self, rows: "pa.Table") -> None:
-        """Takes in rows of container_info."""
-        columns = (rows[name].to_pylist() for name in ("container_id", "started"))
-        for container, started in zip(*columns, strict=True):
-            if started is not None:
-                self._containers.setdefault(container, set()).add(started)
-
-    def place(self, stamps: Stamps) -> None:
-        """Sets the samples that starts are compared with."""
-        self._stamps = stamps
-        self._previous = stamps.previous()
-
-    def previous(self, table: str, numbers: Iterable[int]) -> "dict[str, pa.Array]":
-        """A column with the boot clock at the sample before each of these; only for containers, which can restart."""
-        if table not in RESET_TO_ZERO:
-            return {}
-        clocks = [
-            None if (before := self._previous[number]) is None else self._stamps.boottime[before]
-            for number in numbers
-        ]
-        return {"previous": arrow().array(clocks, arrow().int64())}
-
-    def of(self, table: str, keys: Sequence[tuple[Key, int]], firsts: Sequence[int]) -> list[float | None]:
-        """For each series the boot clock in seconds at which it began to count; None if unknown."""
-        return [self._start(table, key, first) for (key, _), first in zip(keys, firsts, strict=True)]
-
-    def _start(self, table: str, key: Key, first: int) -> float | None:
-        previous = self._previous[first]
-        if previous is None or len(key) < 2:
-            return None
-        if table == "container":
-            return self._of_container(key, first, previous)
-        return self._of_numbered(key, previous)
-
-    def _of_numbered(self, key: Key, previous: int) -> float | None:
-        if not isinstance(key[-1], int):
-            return None
-        start = key[-1] / self._ticks
-        return start if start * 1e9 >= self._stamps.boottime[previous] - _COARSENESS else None
-
-    def _of_container(self, key: Key, first: int, previous: int) -> float | None:
-        known = sorted(self._containers.get(key[1], ()))
-        after = bisect_right(known, self._stamps.time(previous))
-        if after < len(known) and known[after] <= self._stamps.time(first):
-            return float(self._stamps.boottime[previous] / 1e9)
-        return None
 
 
 @dataclass
 class Derived:
-    """The result: files and rows by table, and the number of records that could not be decoded."""
+    """The result: the files by table, the number of rows in them, and of records that could not be decoded."""
 
     files: dict[str, Path] = field(default_factory=dict)
-    rows: dict[str, int] = field(default_factory=dict)
+    #: Without those of the summaries.
+    rows: int = 0
     bad: int = 0
 
 
@@ -126,22 +74,22 @@ class Derivation:
         accepts: Callable[[Stamp], bool] | None = None,
         durable: bool = True,
     ) -> None:
-        self.archive, self.day, self.folder = archive, day, folder
-        self._ticks = ticks_per_second
+        self._archive, self._day, self._folder = archive, day, folder
         self._durable = durable
-        self.tables = [table for table in TABLES if table in tables]
-        infos = [info for table, info in _NAMED_BY.items() if table in self.tables]
-        self._kinds = [kind for kind in KINDS if kind in self.tables or kind in infos]
+        self._tables = [table for table in TABLES if table in tables]
+        infos = [info for table, info in _NAMED_BY.items() if table in tables]
+        self._kinds = [kind for kind in KINDS if kind in tables or kind in infos]
         self._decode = _line_decoder(self._kinds)
         self._stamps = Stamps(accepts)
+        self._starts = Starts(self._stamps, ticks_per_second)
         self._infos: list[SysInfo] = []
         self._info_stamps = Stamps(accepts)
         self._boot: str | None = None
         self._series: dict[tuple[Any, ...], str] = {}
-        self._starts = Starts(ticks_per_second)
         self._collectors = {kind: RowCollector(kind) for kind in self._kinds}
         self._runs = {kind: Runs(folder) for kind in self._kinds}
-        self.result = Derived()
+        self._sources: list[SourceSegment] = []
+        self._result = Derived()
 
     def add_samples(self, lines: Iterable[bytes]) -> None:
         """Takes in the lines of sample segments; skips records met before."""
@@ -149,7 +97,7 @@ class Derivation:
             try:
                 sample = self._decode(line)
             except NOT_JSON:
-                self.result.bad += 1
+                self._result.bad += 1
                 continue
             if sample.boot != self._boot:
                 self._flush_all()
@@ -172,7 +120,7 @@ class Derivation:
             try:
                 info = decode_sysinfo(line)
             except BadLine:
-                self.result.bad += 1
+                self._result.bad += 1
                 continue
             if self._info_stamps.add(info) is not None:
                 self._infos.append(info)
@@ -208,111 +156,63 @@ class Derivation:
         """Writes the files of all tables, and the summaries by name, each over the series of some tables."""
         self._flush_all()
         self._sources = sources
-        stamps = self._stamps.columns()
-        self._starts.place(self._stamps)
-        boots = self._stamps.boots
-        days = {
-            name: SeriesDay(self.archive, boots, self._ticks, wanted) for name, wanted in summaries.items()
-        }
+        days = {name: SeriesDay(self._archive, self._starts, wanted) for name, wanted in summaries.items()}
         try:
-            for table in self.tables:
-                if table != SAMPLES:
-                    self._write_table(table, stamps, list(days.values()))
+            # A table without rows gets no file.
+            if SYSINFO in self._tables and self._infos:
+                own = {known.name: column(known, self._infos) for known in own_fields(SYSINFO)}
+                self._write(SYSINFO, SYSINFO, [self._assembled(SYSINFO, self._info_stamps.columns | own)])
+            for kind in self._kinds:
+                if kind in self._tables and self._runs[kind]:
+                    self._write(kind, kind, self._partitions(kind, days.values()))
             for name, day in days.items():
-                with self._file(SERIES_DAY, name) as file:
-                    file.write(day.table())
+                self._write(SERIES_DAY, name, [day.table()])
             # The last one: where it is, all are.
-            if SAMPLES in self.tables:
-                self._write_table(SAMPLES, stamps, [])
+            if SAMPLES in self._tables:
+                self._write(SAMPLES, SAMPLES, [self._assembled(SAMPLES, self._stamps.columns)])
         finally:
-            self.close()
-        self.result.bad += sum(collector.bad for collector in self._collectors.values())
-        return self.result
+            for runs in self._runs.values():
+                runs.close()
+        self._result.bad += sum(collector.bad for collector in self._collectors.values())
+        return self._result
 
-    def _write_table(self, table: str, stamps: "dict[str, pa.Array]", days: Sequence[SeriesDay]) -> None:
-        if self._is_empty(table):
-            self.result.rows[table] = 0
-            return
-        with self._file(table, table) as file:
-            self._write(table, file, stamps, days)
-
-    def _is_empty(self, table: str) -> bool:
-        """Whether a table has no rows and so gets no file; the list of samples is always written."""
-        if table == SYSINFO:
-            return not self._infos
-        return table != SAMPLES and not self._runs[table]
-
-    @contextmanager
-    def _file(self, table: str, name: str) -> Iterator[TableFile]:
-        stamped = self._info_stamps if table == SYSINFO else self._stamps
+    def _write(self, table: str, name: str, parts: "Iterable[pa.Table]") -> None:
+        stamps = self._info_stamps if table == SYSINFO else self._stamps
         footer = Footer(
-            table=table, archive=self.archive, day=self.day, sources=self._sources, spans=stamped.spans()
+            table=table, archive=self._archive, day=self._day, sources=self._sources, spans=stamps.spans()
         )
-        file = TableFile(self.folder / f"{name}.parquet", footer, durable=self._durable)
-        try:
-            yield file
-            self.result.files[name] = file.finish()
-        except BaseException:
-            file.abandon()
-            raise
+        path = self._folder / f"{name}.parquet"
+        with table_file(path, footer, durable=self._durable) as write:
+            for part in parts:
+                write(part)
+                self._result.rows += len(part) if table != SERIES_DAY else 0
+        self._result.files[name] = path
 
-    def close(self) -> None:
-        for runs in self._runs.values():
-            runs.close()
-
-    def _write(
-        self, table: str, file: TableFile, stamps: "dict[str, pa.Array]", days: Sequence[SeriesDay]
-    ) -> None:
-        if table == SAMPLES:
-            file.write(self._assemble(table, stamps))
-            self.result.rows[table] = len(self._stamps)
-        elif table == SYSINFO:
-            own = {known.name: column(known, self._infos) for known in own_fields(SYSINFO)}
-            file.write(self._assemble(table, self._info_stamps.columns() | own))
-            self.result.rows[table] = len(self._infos)
-        else:
-            self._write_kind(table, file, stamps, days)
-
-    def _write_kind(
-        self, table: str, file: TableFile, stamps: "dict[str, pa.Array]", days: Sequence[SeriesDay]
-    ) -> None:
+    def _partitions(self, table: str, days: Iterable[SeriesDay]) -> "Iterator[pa.Table]":
+        """The rows of a kind, whole series at a time, each of which is summed up as well."""
         pa = arrow()
-        self.result.rows[table] = 0
+        stamps = self._stamps.columns
         for keys, part in self._runs[table].partitions():
             if not self._stamps.ordered:
                 part = _in_time(part, keys, stamps["boottime"])
+            series = [self._series.get((table, *key)) for key, _ in keys]
+            for day in days:
+                day.add(table, keys, part, series)
             numbers = part["stamp"].combine_chunks()
             columns = {name: values.take(numbers) for name, values in stamps.items()}
-            series = [self._series.get((table, *key)) for key, _ in keys]
-            starts = self._starts.of(table, keys, _firsts(keys, numbers))
-            stamped = columns | self._starts.previous(
-                table, numbers.to_pylist() if table == "container" else ()
-            )
-            for day in days:
-                day.add(table, keys, part, stamped, series, starts)
             if table in JOINED:
                 named = pa.array(series, pa.string()).dictionary_encode()
-                columns["series_id"] = named.take(group_numbers([count for _, count in keys]))
+                columns["series_id"] = named.take(group_numbers(keys))
             columns |= {name: part[name] for name in part.column_names if name != "stamp"}
-            file.write(self._assemble(table, columns))
-            self.result.rows[table] += len(part)
+            yield self._assembled(table, columns)
             pa.default_memory_pool().release_unused()
 
-    def _assemble(self, table: str, columns: dict[str, Any]) -> "pa.Table":
+    def _assembled(self, table: str, columns: "dict[str, pa.Array]") -> "pa.Table":
         pa = arrow()
-        count = len(next(iter(columns.values())))
-        zeros = pa.repeat(pa.scalar(0, pa.int32()), count)
-        archive = pa.DictionaryArray.from_arrays(zeros, pa.array([self.archive], pa.string()))
-        columns = {"archive": archive, **columns}
+        zeros = pa.repeat(pa.scalar(0, pa.int32()), len(columns["seq"]))
+        archive = pa.DictionaryArray.from_arrays(zeros, pa.array([self._archive], pa.string()))
         names = schema_of(table).names
-        return pa.table([columns[name] for name in names], names=names)
-
-
-def _firsts(keys: Sequence[tuple[Key, int]], numbers: "pa.Array") -> list[int]:
-    """The stamp of the first row of each series."""
-    places = [0, *accumulate(count for _, count in keys)][:-1]
-    found: list[int] = numbers.take(arrow().array(places, arrow().int64())).to_pylist()
-    return found
+        return pa.table([archive if name == "archive" else columns[name] for name in names], names=names)
 
 
 def _in_time(part: "pa.Table", keys: Sequence[tuple[Key, int]], boottime: "pa.Array") -> "pa.Table":
@@ -320,8 +220,7 @@ def _in_time(part: "pa.Table", keys: Sequence[tuple[Key, int]], boottime: "pa.Ar
     pa = arrow()
     import pyarrow.compute as pc
 
-    group = group_numbers([count for _, count in keys])
-    clock = pa.table({"group": group, "clock": boottime.take(part["stamp"].combine_chunks())})
+    clock = pa.table({"group": group_numbers(keys), "clock": boottime.take(part["stamp"].combine_chunks())})
     return part.take(pc.sort_indices(clock, sort_keys=[("group", "ascending"), ("clock", "ascending")]))
 
 
@@ -329,3 +228,65 @@ def _line_decoder(kinds: Sequence[str]) -> Callable[[bytes], Any]:
     """Decodes a sample's stamp and leaves the rows of the wanted kinds as they are; skips all others."""
     fields: list[Any] = [(kind, list[msgspec.Raw], []) for kind in kinds]
     return msgspec.json.Decoder(msgspec.defstruct("Line", fields, bases=(Stamp,), kw_only=True)).decode
+
+
+def due_days(archive: Archive, today: date) -> list[date]:
+    """Days that are over, whose segments are all sealed, and that have no tables yet."""
+    samples = archive.segments(layout.SAMPLE)
+    unsealed = {
+        segment.day for segment in [*samples, *archive.segments(layout.SYSINFO)] if not segment.sealed
+    }
+    present = archive.source.sizes()
+    return sorted(
+        day
+        for day in {segment.day for segment in samples} - unsealed
+        if day < today and f"{layout.day_path(day)}/{layout.LAST_TABLE}" not in present
+    )
+
+
+def derive_day(
+    root: Path, day: date, folder: Path | None = None, accepts: Callable[[Stamp], bool] | None = None
+) -> Derived:
+    """Writes the tables of one day, or of some of its records, into its folder or another one."""
+    with open_archive(root) as archive:
+        first = next(archive.sysinfos(), None)
+        ticks = float(first.ticks_per_second or 100) if first else 100.0
+        derivation = Derivation(
+            archive.identity.archive,
+            day.isoformat(),
+            folder or root / layout.day_path(day),
+            ticks_per_second=ticks,
+            accepts=accepts,
+        )
+        sources = []
+        for kind, add in (
+            (layout.SAMPLE, derivation.add_samples),
+            (layout.SYSINFO, derivation.add_sysinfos),
+        ):
+            for segment in archive.segments(kind):
+                if segment.day == day:
+                    add(archive.lines(segment))
+                    sources.append(SourceSegment(path=segment.path, sha256=segment.sha256))
+        return derivation.finish(sources)
+
+
+def derive_due(root: Path, now: datetime | None = None) -> Iterator[tuple[date, Derived]]:
+    """Derives every day that is due, the oldest first."""
+    moment = now or datetime.now(UTC)
+    with open_archive(root) as archive:
+        days = due_days(archive, moment.date())
+    for day in days:
+        yield day, derive_day(root, day)
+    if days:
+        journal_tables(root, moment)
+
+
+def journal_tables(root: Path, now: datetime) -> bool:
+    """Journals new tables if no writer holds the archive; a writer does it by itself."""
+    try:
+        lock = WriterLock(root)
+    except Locked:
+        return False
+    with closing(lock), closing(Journal(root, lambda _: None)) as journal:
+        adopt_tables(root, journal, now)
+    return True

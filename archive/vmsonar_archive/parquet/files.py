@@ -2,7 +2,8 @@
 
 import base64
 import os
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,8 @@ from vmsonar_archive.parquet.schema import arrow, schema_of
 from vmsonar_archive.records import FORMAT
 from vmsonar_archive.records.ids import ArchiveId
 from vmsonar_archive.records.sets import Span
-from vmsonar_archive.system import files
 from vmsonar_archive.system.errors import FormatError
+from vmsonar_archive.system.files import AtomicFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,24 +45,20 @@ class Footer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     spans: list[Span] = []
 
 
-def metadata(footer: Footer) -> dict[bytes, bytes]:
+def _metadata(footer: Footer) -> dict[bytes, bytes]:
     """The file's own metadata: the footer, and the schema with every unit and meaning."""
-    described = schema_of(footer.table)
-    return {
-        _KEY: msgspec.json.encode(footer),
-        b"vmsonar.columns": _columns(described),
-        # Written by hand, so that readers get plain strings where we hand over coded ones.
-        b"ARROW:schema": base64.b64encode(described.serialize().to_pybytes()),
-    }
-
-
-def _columns(schema: "pa.Schema") -> bytes:
-    """Units and meanings for readers that do not know Arrow."""
-    texts = {
+    schema = schema_of(footer.table)
+    columns = {
         field.name: {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
         for field in schema
     }
-    return msgspec.json.encode(texts)
+    return {
+        _KEY: msgspec.json.encode(footer),
+        # For readers that do not know Arrow.
+        b"vmsonar.columns": msgspec.json.encode(columns),
+        # Written by hand, so that readers get plain strings where we hand over coded ones.
+        b"ARROW:schema": base64.b64encode(schema.serialize().to_pybytes()),
+    }
 
 
 def read_footer(source: Any) -> Footer:
@@ -92,70 +89,43 @@ def refuse_huge_footer(source: Any) -> None:
 
 # Measured on an hour of the model load: delta-packed integers take 4.0 bytes a process row, dictionaries 7.3.
 _LEVEL = 3
+# Columns that are handed over dictionary-encoded.
+_CODED = ("archive", "run", "boot", "series_id")
 
 
-class TableFile:
-    """A Parquet file that appears when it is finished."""
+@contextmanager
+def table_file(path: Path, footer: Footer, *, durable: bool = True) -> "Iterator[Callable[[pa.Table], None]]":
+    """A Parquet file that appears when the block ends without an error; yields what adds a row group."""
+    pa = arrow()
+    import pyarrow.parquet as pq
 
-    def __init__(self, path: Path, footer: Footer, *, durable: bool = True) -> None:
-        import pyarrow.parquet as pq
-
-        self._path = path
-        self._schema = _stored(schema_of(footer.table))
-        self._output = files.AtomicFile(path, durable=durable)
-        self._writer = pq.ParquetWriter(
-            self._output.file,
-            self._schema,
+    schema = schema_of(footer.table)
+    coded = pa.dictionary(pa.int32(), pa.string())
+    stored = pa.schema([pa.field(one.name, coded if one.name in _CODED else one.type) for one in schema])
+    whole = [one.name for one in schema if one.type == pa.int64() or pa.types.is_timestamp(one.type)]
+    with AtomicFile(path, durable=durable) as output:
+        writer = pq.ParquetWriter(
+            output,
+            stored,
             compression="zstd",
             compression_level=_LEVEL,
-            use_dictionary=_coded(schema_of(footer.table)),
-            column_encoding=_encodings(schema_of(footer.table)),
+            use_dictionary=[one.name for one in schema if one.type in (pa.string(), pa.float64())],
+            column_encoding=dict.fromkeys(whole, "DELTA_BINARY_PACKED"),
             store_schema=False,
             write_page_index=True,
             # For readers that have no list of hashes; they cover neither headers nor footer.
             write_page_checksum=True,
         )
-        self._writer.add_key_value_metadata(metadata(footer))
 
-    def write(self, table: "pa.Table") -> None:
-        """Adds one row group."""
-        if len(table):
-            self._writer.write_table(table.cast(self._schema), row_group_size=1024 * 1024)
+        def write(table: Any) -> None:
+            if len(table):
+                writer.write_table(table.cast(stored), row_group_size=1024 * 1024)
 
-    def finish(self) -> Path:
-        """Closes the file and renames it into place."""
-        self._writer.close()
-        self._output.commit()
-        return self._path
-
-    def abandon(self) -> None:
-        """Deletes the unfinished file."""
-        with suppress(Exception):  # what failed before may fail again here
-            self._writer.close()
-        self._output.abandon()
-
-
-def _stored(schema: "pa.Schema") -> "pa.Schema":
-    """The schema given to the writer: strings that repeat are dictionary-encoded already."""
-    pa = arrow()
-    coded = {"archive", "run", "boot", "series_id"}
-    return pa.schema(
-        [
-            pa.field(
-                field.name, pa.dictionary(pa.int32(), pa.string()) if field.name in coded else field.type
-            )
-            for field in schema
-        ]
-    )
-
-
-def _coded(schema: "pa.Schema") -> list[str]:
-    pa = arrow()
-    kinds = (pa.string(), pa.float64())
-    return [field.name for field in schema if field.type in kinds]
-
-
-def _encodings(schema: "pa.Schema") -> dict[str, str]:
-    pa = arrow()
-    whole = [field.name for field in schema if field.type == pa.int64() or pa.types.is_timestamp(field.type)]
-    return dict.fromkeys(whole, "DELTA_BINARY_PACKED")
+        try:
+            writer.add_key_value_metadata(_metadata(footer))
+            yield write
+        except BaseException:
+            with suppress(Exception):  # what failed before may fail again here
+                writer.close()
+            raise
+        writer.close()

@@ -1,135 +1,113 @@
 """Summarizes Parquet tables again when only some of their records are wanted."""
 
-from collections.abc import Callable
-from itertools import accumulate
+from collections.abc import Callable, Iterator
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+from msgspec.structs import replace
 
-from vmsonar_archive.parquet.derive import Starts
-from vmsonar_archive.parquet.files import Footer, TableFile, read_footer
+from vmsonar_archive.parquet.files import Footer, read_footer, table_file
 from vmsonar_archive.parquet.rollup import MEASURES, SeriesDay
-from vmsonar_archive.parquet.schema import SERIES_DAY, SERIES_KEYS, Key, arrow
-from vmsonar_archive.parquet.stamps import Stamps
+from vmsonar_archive.parquet.schema import SAMPLES, SERIES_DAY, SERIES_KEYS, STAMP_FIELDS, arrow
+from vmsonar_archive.parquet.stamps import Stamps, Starts
 from vmsonar_archive.records import Stamp
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Accepts = Callable[[Stamp], bool]
+
 
 def resummarize_table(
-    table: str,
-    files: dict[str, Path],
-    target: Path,
-    accepts: Callable[[Stamp], bool],
-    ticks_per_second: float,
+    table: str, files: dict[str, Path], target: Path, accepts: Accepts | None, ticks_per_second: float
 ) -> None:
     """Writes the summary of the wanted rows of one table; `files` must hold samples and the table itself."""
-    import pyarrow.parquet as pq
-
-    footer = read_footer(files["samples"])
-    stamps = _stamps(files["samples"], accepts)
-    numbers = {identity: number for number, identity in enumerate(stamps.identities())}
-    starts = Starts(ticks_per_second)
+    footer = read_footer(files[SAMPLES])
+    stamps = _stamps(files[SAMPLES], accepts)
+    starts = Starts(stamps, ticks_per_second)
     if table == "container" and "container_info" in files:
-        starts.learn(pq.read_table(files["container_info"]))
-    starts.place(stamps)
-    days = SeriesDay(footer.archive, stamps.boots, ticks_per_second, [table])
-    if table in files:
-        source = pq.ParquetFile(files[table])
-        for group in range(source.num_row_groups):
-            _add_group(table, source.read_row_group(group), stamps, numbers, starts, days)
+        for rows in _row_groups(files["container_info"], ["container_id", "started"]):
+            starts.learn(rows)
+    day = SeriesDay(footer.archive, starts, [table])
+    numbers = stamps.numbers()
+    boots = {boot: code for code, boot in enumerate(stamps.boots)}
+    for rows in _row_groups(files[table]) if table in files else ():
+        _add_group(table, rows, numbers, boots, day)
     told = Footer(table=SERIES_DAY, archive=footer.archive, day=footer.day, spans=stamps.spans())
-    file = TableFile(target, told, durable=False)
-    file.write(days.table())
-    file.finish()
+    with table_file(target, told, durable=False) as write:
+        write(day.table())
 
 
 def rewrite(
-    files: dict[str, Path], folder: Path, accepts: Callable[[Stamp], bool], ticks_per_second: float
+    files: dict[str, Path], folder: Path, accepts: Accepts | None, ticks_per_second: float
 ) -> dict[str, Path]:
     """Writes the tables again with only the wanted records, and their summary."""
     import pyarrow.parquet as pq
 
-    made = {}
-    for table, path in files.items():
-        made[table] = _filtered(table, path, folder / f"{table}.parquet", accepts)
+    made = {table: _filtered(path, folder / f"{table}.parquet", accepts) for table, path in files.items()}
+    summary = folder / f"{SERIES_DAY}.parquet"
+    footer = replace(read_footer(made[SAMPLES]), table=SERIES_DAY)
+    part = folder / "part"
     parts = []
-    for table in set(MEASURES) & set(files):
-        part = folder / f"{table}.part"
-        resummarize_table(table, made, part, lambda _: True, ticks_per_second)
-        parts.append(pq.read_table(part))
-        part.unlink()
-    footer = read_footer(made["samples"])
-    file = TableFile(
-        folder / f"{SERIES_DAY}.parquet", msgspec.structs.replace(footer, table=SERIES_DAY), durable=False
-    )
-    if parts:
-        file.write(arrow().concat_tables(parts))
-    return made | {SERIES_DAY: file.finish()}
+    for table in MEASURES:
+        if table in files:
+            resummarize_table(table, made, part, None, ticks_per_second)
+            parts.append(pq.read_table(part))
+            part.unlink()
+    with table_file(summary, footer, durable=False) as write:
+        if parts:
+            write(arrow().concat_tables(parts))
+    return made | {SERIES_DAY: summary}
 
 
-def _filtered(table: str, path: Path, target: Path, accepts: Callable[[Stamp], bool]) -> Path:
+def _filtered(path: Path, target: Path, accepts: Accepts | None) -> Path:
+    stamps = _stamps(path, accepts)
+    wanted = stamps.numbers()
+    footer = replace(read_footer(path), spans=stamps.spans())
+    with table_file(target, footer, durable=False) as write:
+        for rows in _row_groups(path):
+            write(rows.filter(arrow().array([identity in wanted for identity in _identities(rows)])))
+    return target
+
+
+def _row_groups(path: Path, columns: list[str] | None = None) -> "Iterator[pa.Table]":
     import pyarrow.parquet as pq
 
     source = pq.ParquetFile(path)
+    return (source.read_row_group(group, columns) for group in range(source.num_row_groups))
+
+
+def _identities(rows: "pa.Table") -> Iterator[tuple[str, str, int]]:
+    return zip(*(rows[name].to_pylist() for name in ("run", "boot", "seq")), strict=True)
+
+
+def _stamps(path: Path, accepts: Accepts | None) -> Stamps:
+    """The wanted stamps of a table's rows, each once."""
     stamps = Stamps(accepts)
-    wanted: set[tuple[str, str, int]] = set()
-    for group in range(source.num_row_groups):
-        stamped = source.read_row_group(group, columns=["run", "boot", "seq", "time", "boottime"])
-        for row in stamped.to_pylist():
-            key = (row["run"], row["boot"], row["seq"])
-            if key not in wanted and stamps.add(Stamp(**row)) is not None:
-                wanted.add(key)
-    footer = msgspec.structs.replace(read_footer(path), spans=stamps.spans())
-    file = TableFile(target, footer, durable=False)
-    for group in range(source.num_row_groups):
-        rows = source.read_row_group(group)
-        keys = zip(*(rows[name].to_pylist() for name in ("run", "boot", "seq")), strict=True)
-        file.write(rows.filter(arrow().array([key in wanted for key in keys])))
-    return file.finish()
-
-
-def _stamps(path: Path, accepts: Callable[[Stamp], bool]) -> Stamps:
-    import pyarrow.parquet as pq
-
-    stamps = Stamps(accepts)
-    for row in pq.read_table(path).to_pylist():
-        row.pop("archive")
-        stamps.add(Stamp(**row))
+    for rows in _row_groups(path, list(STAMP_FIELDS)):
+        distinct = rows.group_by(list(STAMP_FIELDS), use_threads=False).aggregate([])
+        for row in distinct.to_pylist():
+            stamps.add(Stamp(**row))
     return stamps
 
 
 def _add_group(
-    table: str, rows: "pa.Table", stamps: Stamps, numbers: dict[Any, int], starts: Starts, days: SeriesDay
+    table: str,
+    rows: "pa.Table",
+    numbers: dict[tuple[str, str, int], int],
+    boots: dict[str, int],
+    day: SeriesDay,
 ) -> None:
     """Adds one row group, which holds whole series."""
     pa = arrow()
-    identity = zip(*(rows[name].to_pylist() for name in ("run", "boot", "seq")), strict=True)
-    places = [numbers.get(one) for one in identity]
-    kept = pa.array([place is not None for place in places])
-    rows = rows.filter(kept)
-    numbered = [place for place in places if place is not None]
-    if not numbered:
-        return
-    keys = _keys(table, rows, stamps.boots)
-    names = rows["series_id"].to_pylist() if "series_id" in rows.column_names else [None] * len(rows)
-    offsets = [0, *accumulate(count for _, count in keys)][:-1]
-    firsts = [numbered[place] for place in offsets]
-    stamped = {name: rows[name].combine_chunks() for name in ("time", "boottime")}
-    stamped |= starts.previous(table, numbered)
-    days.add(table, keys, rows, stamped, [names[place] for place in offsets], starts.of(table, keys, firsts))
-
-
-def _keys(table: str, rows: "pa.Table", boots: list[str]) -> list[tuple[Key, int]]:
-    codes = {boot: code for code, boot in enumerate(boots)}
-    columns = [rows[name].to_pylist() for name in SERIES_KEYS[table]]
-    found: list[tuple[Key, int]] = []
-    for boot, *rest in zip(rows["boot"].to_pylist(), *columns, strict=True):
-        key = (codes[boot], *rest)
-        if found and found[-1][0] == key:
-            found[-1] = (key, found[-1][1] + 1)
-        else:
-            found.append((key, 1))
-    return found
+    stamp = pa.array([numbers.get(identity) for identity in _identities(rows)], pa.int32())
+    rows = rows.append_column("stamp", stamp).filter(stamp.is_valid())
+    columns = [rows[name].to_pylist() for name in ("boot", *SERIES_KEYS[table])]
+    series = ((boots[boot], *rest) for boot, *rest in zip(*columns, strict=True))
+    keys = [(key, sum(1 for _ in same)) for key, same in groupby(series)]
+    names: list[Any] = (
+        rows["series_id"].to_pylist() if "series_id" in rows.column_names else [None] * len(rows)
+    )
+    firsts = [0, *accumulate(count for _, count in keys)][:-1]
+    day.add(table, keys, rows, [names[place] for place in firsts])

@@ -8,9 +8,12 @@ vmsonar_inspect compute rises by the same rule in SQL (tables/views.py).
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from vmsonar_archive.parquet.schema import SERIES_KEYS, Key, arrow, histogram_type, series_day_schema
+from vmsonar_archive.parquet.schema import SERIES_DAY, SERIES_KEYS, Key, arrow, histogram_type, schema_of
+from vmsonar_archive.parquet.stamps import Starts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,7 +24,7 @@ class Measure:
     """One quantity of a series: a counter, of which rises and rates are summarized, or a gauge."""
 
     name: str
-    #: Fields that are added up; null when all of them are.
+    #: Fields that are added up; the sum is null where one of them is.
     fields: tuple[str, ...]
     counter: bool = False
     #: Whether the distribution is kept as well.
@@ -92,86 +95,94 @@ ZERO_BUCKET = -100_000
 _SHORTEST = 1.0
 
 
+#: The columns of a summary: what is aggregated over the rows of a series, and how.
+_AGGREGATES: dict[str, tuple[str, str]] = {
+    "samples": ("value", "count"),
+    "first_boottime": ("boottime", "first"),
+    "last_boottime": ("boottime", "last"),
+    "first_value": ("value", "first"),
+    "last_value": ("value", "last"),
+    "total": ("amount", "sum"),
+    "seconds": ("seconds", "sum"),
+    "minimum": ("judged", "min"),
+    "maximum": ("judged", "max"),
+    "highest_value": ("value", "max"),
+    "begins": ("begins", "first"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Series:
     """The rows of some series, one after the other."""
 
     table: str
-    #: The number of the series each row belongs to, rising from 0.
-    group: "pa.Array"
-    boottime: "pa.Array"
     rows: "pa.Table"
     ticks_per_second: float
     #: For each series the boot clock in seconds at its start, if that was after the sample before.
     starts: Sequence[float | None]
+    #: The number of the series each row belongs to, rising from 0.
+    group: "pa.Array"
+    boottime: "pa.Array"
     #: The boot clock at the sample before each row's, where a series may have been away in between.
     previous: "pa.Array | None" = None
 
 
-def summarize(series: Series) -> "pa.Table | None":
-    """One row per series and measure; None if nothing was measured."""
-    pa = arrow()
-    parts = [_measured(series, measure) for measure in MEASURES[series.table]]
-    known = [part for part in parts if part is not None]
-    return pa.concat_tables(known) if known else None
-
-
 def _measured(series: Series, measure: Measure) -> "pa.Table | None":
+    """One row per series that has a value; None if none has."""
     import pyarrow.compute as pc
 
     values = _values(series, measure)
-    known = pc.is_valid(values)
+    if values.null_count == len(values):
+        return None
     if values.null_count:
-        if values.null_count == len(values):
-            return None
-        group, boottime, values = (column.filter(known) for column in (series.group, series.boottime, values))
-        if series.previous is not None:
-            series = replace(series, previous=series.previous.filter(known))
-    else:
-        group, boottime = series.group, series.boottime
+        known = pc.is_valid(values)
+        columns = {name: getattr(series, name) for name in ("group", "boottime", "previous")}
+        kept = {name: column.filter(known) for name, column in columns.items() if column is not None}
+        series, values = replace(series, **kept), values.filter(known)
     if measure.counter:
-        return _counted(series, measure, group, boottime, values)
-    return _grouped(measure, group, boottime, values, values, None, arrow().repeat(False, len(values)))
+        return _grouped(series, measure, values, *_rises(series, values))
+    return _grouped(series, measure, values, values, None, arrow().repeat(False, len(values)))
 
 
 def _values(series: Series, measure: Measure) -> "pa.Array":
     pa = arrow()
     import pyarrow.compute as pc
 
-    total = None
-    for name in measure.fields:
-        value = series.rows[name].combine_chunks().cast(pa.float64(), safe=False)
-        total = value if total is None else pc.add(total, value)
+    def column(name: str) -> Any:
+        return series.rows[name].combine_chunks().cast(pa.float64(), safe=False)
+
+    total = reduce(pc.add, map(column, measure.fields))
     if measure.less is not None:
-        taken = series.rows[measure.less].combine_chunks().cast(pa.float64(), safe=False)
         # The two were read one after the other: of something that grows fast the part can exceed the whole.
-        total = pc.max_element_wise(pc.subtract(total, pc.fill_null(taken, 0.0)), 0.0, skip_nulls=False)
+        rest = pc.subtract(total, pc.fill_null(column(measure.less), 0.0))
+        total = pc.max_element_wise(rest, 0.0, skip_nulls=False)
     divisor = measure.divisor or series.ticks_per_second
     return total if divisor == 1.0 else pc.divide(total, divisor)
 
 
-def _counted(series: Series, measure: Measure, group: Any, boottime: Any, values: Any) -> "pa.Table":
+def _rises(series: Series, values: Any) -> tuple[Any, Any, Any]:
+    """For each row how far a counter rose, in how many seconds, and whether the series began in that time."""
     import pyarrow.compute as pc
 
-    same = pc.equal(group, _shift(group))
+    def seconds_since(clock: Any) -> Any:
+        return pc.divide(pc.subtract(series.boottime, clock).cast("double", safe=False), 1e9)
+
+    same = pc.equal(series.group, _shift(series.group))
     rise = pc.if_else(same, pc.subtract(values, _shift(values)), None)
-    seconds = pc.if_else(
-        same, pc.divide(pc.subtract(boottime, _shift(boottime)).cast("double", safe=False), 1e9), None
-    )
+    seconds = pc.if_else(same, seconds_since(_shift(series.boottime)), None)
     fell = pc.fill_null(pc.less(rise, 0.0), False)
     if series.previous is not None:
         # It restarted after the sample before at the earliest; the time until then is not its own.
-        own = pc.divide(pc.subtract(boottime, series.previous).cast("double", safe=False), 1e9)
-        seconds = pc.if_else(fell, pc.min_element_wise(seconds, own), seconds)
+        own = pc.min_element_wise(seconds, seconds_since(series.previous))
+        seconds = pc.if_else(fell, own, seconds)
     rise = pc.if_else(fell, values if series.table in RESET_TO_ZERO else None, rise)
-    begin = _begins(series, group, boottime, same)
+    begin = _begins(series, same)
     begins = pc.is_valid(begin)
     rise = pc.if_else(begins, values, rise)
     seconds = pc.if_else(begins, begin, seconds)
     # Two rows of one moment have a rise but no rate.
     timed = pc.and_(pc.is_valid(rise), pc.greater(seconds, 0.0))
-    seconds = pc.if_else(timed, seconds, None)
-    return _grouped(measure, group, boottime, values, rise, seconds, begins)
+    return rise, pc.if_else(timed, seconds, None), begins
 
 
 def _shift(column: "pa.Array") -> "pa.Array":
@@ -179,22 +190,21 @@ def _shift(column: "pa.Array") -> "pa.Array":
     return pa.concat_arrays([pa.nulls(1, column.type), column.slice(0, len(column) - 1)])
 
 
-def _begins(series: Series, group: Any, boottime: Any, same: Any) -> "pa.Array":
+def _begins(series: Series, same: Any) -> "pa.Array":
     """For the first row of each series the seconds since its start, if it began in that interval."""
     pa = arrow()
     import pyarrow.compute as pc
 
-    firsts = pc.indices_nonzero(pc.invert(pc.fill_null(same, False))).to_pylist()
-    found: list[float | None] = [None] * len(group)
-    for place in firsts:
-        start = series.starts[group[place].as_py()]
+    found: list[float | None] = [None] * len(same)
+    for place in pc.indices_nonzero(pc.invert(pc.fill_null(same, False))).to_pylist():
+        start = series.starts[series.group[place].as_py()]
         if start is not None:
-            found[place] = max(boottime[place].as_py() / 1e9 - start, _SHORTEST)
+            found[place] = max(series.boottime[place].as_py() / 1e9 - start, _SHORTEST)
     return pa.array(found, pa.float64())
 
 
 def _grouped(
-    measure: Measure, group: Any, boottime: Any, values: Any, amounts: Any, seconds: Any, begins: Any
+    series: Series, measure: Measure, values: Any, amounts: Any, seconds: Any, begins: Any
 ) -> "pa.Table":
     """One row per series: `amounts` are summed; their extremes are taken as they are or per second."""
     pa = arrow()
@@ -203,33 +213,22 @@ def _grouped(
     judged = amounts if seconds is None else pc.divide(amounts, seconds)
     whole = pa.repeat(1.0, len(values)) if seconds is None else seconds
     frame = pa.table(
-        {"group": group, "boottime": boottime, "value": values, "amount": amounts, "judged": judged,
-         "seconds": whole, "begins": begins}
+        {"group": series.group, "boottime": series.boottime, "value": values, "amount": amounts,
+         "judged": judged, "seconds": whole, "begins": begins}
     )  # fmt: skip
-    rolled = frame.group_by("group", use_threads=False).aggregate(
-        [("value", "count"), ("boottime", "first"), ("boottime", "last"), ("value", "first"), ("value", "last"),
-         ("amount", "sum"), ("seconds", "sum"), ("judged", "min"), ("judged", "max"), ("value", "max"),
-         ("begins", "first")]
-    )  # fmt: skip
-    buckets = _histograms(group, judged, rolled["group"].to_pylist()) if measure.histogram else None
-    empty = pa.nulls(len(rolled), histogram_type())
+    rolled = frame.group_by("group", use_threads=False).aggregate(list(_AGGREGATES.values()))
+    count = len(rolled)
+    if measure.histogram:
+        histograms = _histograms(series.group, judged, rolled["group"].to_pylist())
+    else:
+        histograms = pa.nulls(count, histogram_type())
     return pa.table(
         {
             "group": rolled["group"],
-            "measure": pa.repeat(measure.name, len(rolled)),
-            "counter": pa.repeat(measure.counter, len(rolled)),
-            "samples": rolled["value_count"],
-            "first_boottime": rolled["boottime_first"],
-            "last_boottime": rolled["boottime_last"],
-            "first_value": rolled["value_first"],
-            "last_value": rolled["value_last"],
-            "total": rolled["amount_sum"],
-            "seconds": rolled["seconds_sum"],
-            "minimum": rolled["judged_min"],
-            "maximum": rolled["judged_max"],
-            "highest_value": rolled["value_max"],
-            "begins": rolled["begins_first"],
-            "histogram": empty if buckets is None else buckets,
+            "measure": pa.repeat(measure.name, count),
+            "counter": pa.repeat(measure.counter, count),
+            **{name: rolled["_".join(aggregate)] for name, aggregate in _AGGREGATES.items()},
+            "histogram": histograms,
         }
     )
 
@@ -244,73 +243,65 @@ def _histograms(group: Any, judged: Any, groups: list[int]) -> "pa.Array":
     bucket = pc.if_else(positive, logs.cast("int64"), ZERO_BUCKET)
     frame = pa.table({"group": group, "bucket": bucket}).filter(pc.is_valid(judged))
     counted = frame.group_by(["group", "bucket"], use_threads=False).aggregate([([], "count_all")])
-    counted = counted.sort_by([("group", "ascending"), ("bucket", "ascending")]).combine_chunks()
-    sizes = dict(zip(*(part.to_pylist() for part in _counts(counted)), strict=True))
-    offsets = [0]
-    for one in groups:
-        offsets.append(offsets[-1] + sizes.get(one, 0))
-    entries = pa.StructArray.from_arrays(
-        [_column(counted, "bucket"), _column(counted, "count_all").cast("int64")], ["bucket", "frequency"]
-    )
+    counted = counted.sort_by([("group", "ascending"), ("bucket", "ascending")])
+    of, buckets, frequencies = (counted[name].combine_chunks() for name in ("group", "bucket", "count_all"))
+    sizes = dict(zip(*(part.to_pylist() for part in of.value_counts().flatten()), strict=True))
+    offsets = [0, *accumulate(sizes.get(one, 0) for one in groups)]
+    entries = pa.StructArray.from_arrays([buckets, frequencies.cast("int64")], ["bucket", "frequency"])
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), entries).cast(histogram_type())
-
-
-def _column(table: "pa.Table", name: str) -> "pa.Array":
-    column = table[name]
-    return column.chunk(0) if column.num_chunks else arrow().array([], column.type)
-
-
-def _counts(table: "pa.Table") -> tuple[Any, Any]:
-    return tuple(_column(table, "group").value_counts().flatten())
 
 
 class SeriesDay:
     """Collects the summaries of one archive's tables."""
 
-    def __init__(
-        self, archive: str, boots: Sequence[str], ticks_per_second: float, tables: Collection[str]
-    ) -> None:
-        self._tables = tables
+    def __init__(self, archive: str, starts: Starts, tables: Collection[str]) -> None:
         self._archive = archive
-        self._boots = boots
-        self._ticks = ticks_per_second
+        self._starts = starts
+        self._tables = tables
         self._parts: list[pa.Table] = []
 
     def add(
-        self, table: str, keys: Sequence[tuple[Key, int]], rows: "pa.Table", stamped: "dict[str, pa.Array]",
-        names: Sequence[str | None], starts: Sequence[float | None],
-    ) -> None:  # fmt: skip
-        """Takes in whole series, given as their keys with the number of rows of each."""
+        self, table: str, keys: Sequence[tuple[Key, int]], rows: "pa.Table", names: Sequence[str | None]
+    ) -> None:
+        """Takes in whole series, given as their keys with the number of rows of each.
+
+        The column `stamp` of the rows holds the numbers of their stamps.
+        """
         if table not in self._tables or table not in MEASURES or not keys:
             return
         pa = arrow()
-        import pyarrow.compute as pc
-
-        group = group_numbers([count for _, count in keys])
-        series = Series(table, group, stamped["boottime"], rows, self._ticks, starts, stamped.get("previous"))
-        summary = summarize(series)
-        if summary is None:
+        group = group_numbers(keys)
+        numbers = rows["stamp"].combine_chunks()
+        time, boottime = (self._starts.stamps.columns[name].take(numbers) for name in ("time", "boottime"))
+        firsts = numbers.take(pa.array([0, *accumulate(count for _, count in keys)][:-1], pa.int64()))
+        starts = [
+            self._starts.of(table, key, first)
+            for (key, _), first in zip(keys, firsts.to_pylist(), strict=True)
+        ]
+        before = self._starts.clocks_before(numbers.to_pylist()) if table in RESET_TO_ZERO else None
+        series = Series(table, rows, self._starts.ticks_per_second, starts, group, boottime, before)
+        found = [part for measure in MEASURES[table] if (part := _measured(series, measure)) is not None]
+        if not found:
             return
-        times = pa.table({"group": group, "time": stamped["time"]}).group_by("group", use_threads=False)
+        summary = pa.concat_tables(found)
+        times = pa.table({"group": group, "time": time}).group_by("group", use_threads=False)
         seen = times.aggregate([("time", "min"), ("time", "max")])
-        index = summary["group"].combine_chunks()
         named = self._names(table, [key for key, _ in keys], names)
+        named |= {"first_time": seen["time_min"], "last_time": seen["time_max"]}
+        index = summary["group"].combine_chunks()
         columns = {name: values.take(index) for name, values in named.items()}
-        columns["first_time"] = pc.take(seen["time_min"], index)
-        columns["last_time"] = pc.take(seen["time_max"], index)
-        columns |= {name: summary[name] for name in summary.column_names if name != "group"}
-        schema = series_day_schema()
-        self._parts.append(
-            pa.table([columns[name] for name in schema.names], names=schema.names).cast(schema)
-        )
+        schema = schema_of(SERIES_DAY)
+        every = [columns[name] if name in columns else summary[name] for name in schema.names]
+        self._parts.append(pa.table(every, names=schema.names).cast(schema))
 
     def _names(self, table: str, keys: Sequence[Key], names: Sequence[str | None]) -> "dict[str, pa.Array]":
         pa = arrow()
         numbered = SERIES_KEYS[table] != ("container_id",)
         nothing: list[Any] = [None] * len(keys)
+        boots = self._starts.stamps.boots
         return {
             "archive": pa.array([self._archive] * len(keys), pa.string()),
-            "boot": pa.array([self._boots[key[0]] for key in keys], pa.string()),
+            "boot": pa.array([boots[key[0]] for key in keys], pa.string()),
             "source_table": pa.array([table] * len(keys), pa.string()),
             "number": pa.array([key[1] for key in keys] if numbered else nothing, pa.int64()),
             "start_ticks": pa.array([key[2] for key in keys] if numbered else nothing, pa.int64()),
@@ -319,12 +310,12 @@ class SeriesDay:
         }
 
     def table(self) -> "pa.Table":
-        return arrow().concat_tables(self._parts) if self._parts else series_day_schema().empty_table()
+        return arrow().concat_tables(self._parts) if self._parts else schema_of(SERIES_DAY).empty_table()
 
 
-def group_numbers(counts: Sequence[int]) -> "pa.Array":
-    """The number of the group for each row, given the sizes of the groups."""
+def group_numbers(keys: Sequence[tuple[Key, int]]) -> "pa.Array":
+    """The number of the series for each row, given the series with the number of rows of each."""
     pa = arrow()
     return pa.concat_arrays(
-        [pa.repeat(pa.scalar(number, pa.int32()), count) for number, count in enumerate(counts)]
+        [pa.repeat(pa.scalar(number, pa.int32()), count) for number, (_, count) in enumerate(keys)]
     )

@@ -3,8 +3,10 @@
 import tempfile
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import accumulate, count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -67,44 +69,25 @@ class Spill:
         self._file.close()
 
 
+@dataclass(frozen=True)
 class Run:
-    """Consecutive rows sorted by series; in memory, or in a spill from some batch on."""
+    """Consecutive rows sorted by series, in memory or in a spill."""
 
-    def __init__(self, keys: list[Key], counts: list[int], rows: "Sorted | Spill", batch: int = 0) -> None:
-        self._keys = keys
-        self.counts = counts
-        self._ends = [0, *accumulate(counts)]
-        self._rows = rows
-        self._batch = batch
+    keys: list[Key]
+    #: How many rows each series has.
+    counts: list[int]
+    #: The rows from one place to another.
+    rows: "Callable[[int, int], pa.Table]"
 
-    def items(self) -> Iterator[tuple[Key, int]]:
-        """Every series with the number of its rows."""
-        return zip(self._keys, self.counts, strict=True)
+    @cached_property
+    def _ends(self) -> list[int]:
+        return [0, *accumulate(self.counts)]
 
     def between(self, first: Key, last: Key) -> "pa.Table | None":
         """The rows of all series from the first to the last."""
-        begin = self._ends[bisect_left(self._keys, first)]
-        end = self._ends[bisect_right(self._keys, last)]
-        if begin == end:
-            return None
-        return self._rows.rows(self._batch, begin, end)
-
-
-class Sorted:
-    """Distinct rows and the order of all rows."""
-
-    def __init__(self, distinct: "pa.Table", places: "pa.Array", stamps: "pa.Array") -> None:
-        self._distinct = distinct
-        self._places = places
-        self._stamps = stamps
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def rows(self, _: int, begin: int, end: int) -> "pa.Table":
-        """The rows from begin to end."""
-        rows = self._distinct.take(self._places.slice(begin, end - begin))
-        return rows.append_column("stamp", self._stamps.slice(begin, end - begin))
+        begin = self._ends[bisect_left(self.keys, first)]
+        end = self._ends[bisect_right(self.keys, last)]
+        return self.rows(begin, end) if begin < end else None
 
 
 class Runs:
@@ -132,14 +115,15 @@ class Runs:
         """Moves the rows in memory to disk."""
         if not self._chunks:
             return
-        keys, counts, rows = self._sorted()
+        run = self._sorted()
         self._spill = self._spill or Spill(self._folder)
-        batch = self._spill.batches
-        for begin in range(0, len(rows), SPILL_ROWS):
-            self._spill.write(rows.rows(0, begin, min(begin + SPILL_ROWS, len(rows))))
-        self._runs.append(Run(keys, counts, self._spill, batch))
+        spilled = partial(self._spill.rows, self._spill.batches)
+        total = sum(run.counts)
+        for begin in range(0, total, SPILL_ROWS):
+            self._spill.write(run.rows(begin, min(begin + SPILL_ROWS, total)))
+        self._runs.append(replace(run, rows=spilled))
 
-    def _sorted(self) -> tuple[list[Key], list[int], Sorted]:
+    def _sorted(self) -> Run:
         """The rows in memory by series, each in the order of recording."""
         pa = arrow()
         import pyarrow.compute as pc
@@ -153,7 +137,13 @@ class Runs:
         ranks = self._ranks(keys).take(codes).take(places)
         order = pc.array_sort_indices(ranks)
         counts = ranks.take(order).value_counts().field("counts").to_pylist()
-        return keys, counts, Sorted(distinct, places.take(order), stamps.take(order))
+        places, stamps = places.take(order), stamps.take(order)
+
+        def rows(begin: int, end: int) -> Any:
+            part = distinct.take(places.slice(begin, end - begin))
+            return part.append_column("stamp", stamps.slice(begin, end - begin))
+
+        return Run(keys, counts, rows)
 
     def _ranks(self, keys: Sequence[Key]) -> "pa.Array":
         """The place in a list of keys, by the number of the series."""
@@ -165,23 +155,22 @@ class Runs:
     def partitions(self) -> Iterator[tuple[list[tuple[Key, int]], "pa.Table"]]:
         """Whole series, in order, in tables of moderate size, each with the number of rows per series."""
         if self._chunks:
-            self._runs.append(Run(*self._sorted()))
-        totals: dict[Key, int] = {}
+            self._runs.append(self._sorted())
+        totals: Counter[Key] = Counter()
         for run in self._runs:
-            for key, rows in run.items():
-                totals[key] = totals.get(key, 0) + rows
+            totals.update(dict(zip(run.keys, run.counts, strict=True)))
         keys = sorted(totals)
         ranks = self._ranks(keys)
-        group: list[Key] = []
+        groups: list[list[Key]] = []
         size = 0
         for key in keys:
-            if group and size + totals[key] > PARTITION_ROWS:
-                yield [(one, totals[one]) for one in group], self._merge(group, ranks)
-                group, size = [], 0
-            group.append(key)
             size += totals[key]
-        if group:
-            yield [(one, totals[one]) for one in group], self._merge(group, ranks)
+            if not groups or size > PARTITION_ROWS:
+                groups.append([])
+                size = totals[key]
+            groups[-1].append(key)
+        for group in groups:
+            yield [(key, totals[key]) for key in group], self._merge(group, ranks)
 
     def _merge(self, group: list[Key], ranks: "pa.Array") -> "pa.Table":
         """The rows of some neighbouring series, series by series, each in the order of the runs."""

@@ -6,7 +6,7 @@ them, and the next export of the same records writes the same names again.
 
 import hashlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from vmsonar_archive.records.sets import size
 from vmsonar_archive.system.files import sha256_at
 
 from vmsonar_inspect.tables.lakes import add_manifest, read_listing
-from vmsonar_inspect.tables.plan import PlannedUnit, Planner
+from vmsonar_inspect.tables.plan import Planner
 from vmsonar_inspect.tables.stores import LakeStore
 from vmsonar_inspect.tables.where import Origin, TimeFrame
 from vmsonar_inspect.tables.work_units import ListedFile, SegmentUnit, TableUnit, WorkUnit
@@ -42,52 +42,37 @@ def export_lake(origins: Sequence[Origin], target: LakeStore) -> LakeExport:
     done = LakeExport()
     with tempfile.TemporaryDirectory(prefix="vmsonar-") as scratch:
         planner = Planner(Path(scratch), None, TimeFrame(), thorough=True)
-        units = planner.add_lake(target)
-        held = {id(unit) for unit in units}
-        manifest = ManifestWriter(target, units)
+        held = set(planner.add_lake(target))
+        if not read_listing(target).exists:
+            _list_existing(target, held)
         for origin in origins:
             planner.add(origin)
-        plan = planner.plan(first=held)
+        units = planner.plan(first=held)
+        entries: list[ListedFile] = []
         try:
-            for piece in plan.pieces:
-                if id(piece.unit) not in held:
-                    manifest.add(_add(piece, target, Path(scratch) / "add", done))
+            for number, unit in enumerate(unit for unit in units if unit not in held):
+                entries += _add(unit, target, Path(scratch) / "add", done)
+                # One manifest for many days, so that a large lake has few of them.
+                if entries and number % _DAYS_AT_ONCE == _DAYS_AT_ONCE - 1:
+                    add_manifest(target, entries)
+                    entries = []
         finally:
             # Finished files need not be written again.
-            manifest.write()
-        done.findings = [*plan.findings, *(one for piece in plan.pieces for one in piece.unit.findings)]
+            if entries:
+                add_manifest(target, entries)
+        done.findings = [*planner.findings, *(finding for unit in units for finding in unit.findings)]
     return done
 
 
-class ManifestWriter:
-    """Writes a manifest for many days at a time, so that a large lake has few of them."""
-
-    def __init__(self, target: LakeStore, held: Sequence[TableUnit]) -> None:
-        """Lists the existing files of a lake that has no manifest yet."""
-        self._target = target
-        self._entries: list[ListedFile] = []
-        self._units = 0
-        if not read_listing(target).exists:
-            prefix = f"{target.place}/"
-            known = [one for unit in held for one in unit.as_listed()]
-            add_manifest(target, (replace(one, path=one.path.removeprefix(prefix)) for one in known))
-
-    def add(self, entries: Sequence[ListedFile]) -> None:
-        self._entries += entries
-        self._units += 1
-        if self._units % _DAYS_AT_ONCE == 0:
-            self.write()
-
-    def write(self) -> None:
-        if self._entries:
-            add_manifest(self._target, self._entries)
-            self._entries = []
+def _list_existing(target: LakeStore, held: Iterable[TableUnit]) -> None:
+    """Adds a manifest to a lake that has none yet."""
+    known = [one for unit in held for one in unit.as_listed()]
+    add_manifest(target, (replace(one, path=one.path.removeprefix(f"{target.place}/")) for one in known))
 
 
-def _add(piece: PlannedUnit, target: LakeStore, scratch: Path, done: LakeExport) -> list[ListedFile]:
-    unit = piece.unit
+def _add(unit: WorkUnit, target: LakeStore, scratch: Path, done: LakeExport) -> list[ListedFile]:
     scratch.mkdir(exist_ok=True)
-    files = dict(_files(unit, scratch))
+    files = _files(unit, scratch)
     spans = read_footer(files[SAMPLES]).spans
     if not spans:
         return []
@@ -108,10 +93,8 @@ def _add(piece: PlannedUnit, target: LakeStore, scratch: Path, done: LakeExport)
     return entries
 
 
-def _files(unit: WorkUnit, scratch: Path) -> Iterator[tuple[str, Path]]:
+def _files(unit: WorkUnit, scratch: Path) -> dict[str, Path]:
     if isinstance(unit, SegmentUnit):
-        yield from unit.derive_all(scratch).items()
-    elif isinstance(unit, TableUnit) and unit.accepts is None:
-        yield from unit.files([*TABLES, SERIES_DAY]).items()
-    elif isinstance(unit, TableUnit):
-        yield from unit.rewritten(scratch).items()
+        return unit.derive_all(scratch)
+    assert isinstance(unit, TableUnit)
+    return unit.files([*TABLES, SERIES_DAY]) if unit.accepts is None else unit.rewritten(scratch)

@@ -5,13 +5,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, Literal, TypeVar
 
 from vmsonar_archive.dialect.sonar import Sonar, envelope
 from vmsonar_archive.format.layout import day_path
 from vmsonar_archive.read.findings import Code, Finding
 from vmsonar_archive.read.reader import Archive, open_archive
 from vmsonar_archive.records import Sample, SysInfo
+from vmsonar_archive.records.sets import RecordSet
 from vmsonar_archive.system.errors import VmsonarError
 from vmsonar_archive.system.files import beneath
 from vmsonar_archive.write.outputs import SONAR, guard
@@ -51,12 +52,11 @@ class SonarTree:
             self._open[path] = self._made[path].open("wb" if fresh else "ab")
         return self._open[path]
 
-    def finish(self) -> list[Path]:
+    def finish(self) -> None:
         for file in self._open.values():
             file.close()
         for path, temporary in self._made.items():
             temporary.rename(path)
-        return sorted(self._made)
 
     def abandon(self) -> None:
         """Deletes the unfinished files."""
@@ -118,21 +118,19 @@ def _export_archive(archives: list[Archive], tree: SonarTree, cluster: str, name
             names.add(renamed[node])
         return renamed[node]
 
+    def write(
+        kind: Literal["sample", "sysinfo"], record: Sample | SysInfo, attributes: dict[str, Any]
+    ) -> None:
+        attributes["node"] = name_of(attributes["node"])
+        tree.write(kind, attributes["node"], record.time, envelope(kind, attributes))
+
     for info in _once(archive.sysinfos() for archive in archives):
-        attributes = sonar.sysinfo(info)
-        attributes["node"] = name_of(attributes["node"])
-        tree.write("sysinfo", attributes["node"], info.time, envelope("sysinfo", attributes))
+        write("sysinfo", info, sonar.sysinfo(info))
     for sample in _once(archive.samples() for archive in archives):
-        attributes = sonar.sample(sample)
-        attributes["node"] = name_of(attributes["node"])
-        tree.write("sample", attributes["node"], sample.time, envelope("sample", attributes))
+        write("sample", sample, sonar.sample(sample))
 
 
 def _once(streams: Iterable[Iterator[Record]]) -> Iterator[Record]:
     """The records of overlapping archives in order, each once."""
-    seen: set[tuple[str, str, int]] = set()
-    for record in heapq.merge(*streams, key=lambda record: record.seq):
-        key = (record.run, record.boot, record.seq)
-        if key not in seen:
-            seen.add(key)
-            yield record
+    seen = RecordSet()
+    return filter(seen.add, heapq.merge(*streams, key=lambda record: record.seq))

@@ -23,17 +23,13 @@ _LIMIT = 8 * 1024**3
 _KEPT = re.compile(r"(.+)-([0-9a-f]{64})(\.\w+)")
 
 
-def default_cache() -> Path:
-    """$VMSONAR_CACHE, or the user's cache folder (XDG Base Directory Specification)."""
-    if chosen := os.environ.get("VMSONAR_CACHE"):
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "vmsonar" / "tables"
-
-
 def usual_cache() -> "Cache | None":
     """The user's cache, or None if its folder cannot be written; a folder set by VMSONAR_CACHE must be writable."""
-    root = default_cache()
+    if chosen := os.environ.get("VMSONAR_CACHE"):
+        root = Path(chosen)
+    else:
+        # By the XDG Base Directory Specification.
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "vmsonar", "tables")
     refuse_archive(root)
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,14 +1,14 @@
 """Every table and view with what its columns mean; run as a module it generates docs/tables.md."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-from vmsonar_archive.parquet.schema import COLUMNS, SAMPLES, SYSINFO, TABLES, columns_of
+from vmsonar_archive.parquet.schema import SAMPLES, SERIES_DAY, SYSINFO, TABLES, columns_of
 from vmsonar_archive.records import KINDS, SysInfo
 
 from vmsonar_inspect.tables.views import VIEWS, view
+from vmsonar_inspect.tables.work_units import SUMMARIES
 
 
 class TableDescription(msgspec.Struct):
@@ -21,24 +21,22 @@ class TableDescription(msgspec.Struct):
 
 def catalog() -> list[TableDescription]:
     """Views first: they answer most questions."""
-    views = [TableDescription(name, view(name).summary, view_columns(name)) for name in VIEWS]
-    tables = [TableDescription(table, table_summary(table), _columns(table)) for table in TABLES]
-    days = {name: f"{meaning} ({unit})" for name, _, unit, meaning in COLUMNS}
-    made = [
-        TableDescription(f"{table}_day", f"What the rows of every {table} come to in a day.", days)
-        for table in ("process", "job", "container")
+    # The latest info rows have the columns of the info rows.
+    views = [
+        TableDescription(
+            name, view(name).summary, view(name).columns or _columns(name.removeprefix("latest_"))
+        )
+        for name in VIEWS
     ]
-    return [*views, *tables, *made]
+    tables = [TableDescription(table, _summary(table), _columns(table)) for table in TABLES]
+    days = [
+        TableDescription(day, f"What the rows of every {table} come to in a day.", _columns(SERIES_DAY))
+        for day, table in SUMMARIES.items()
+    ]
+    return [*views, *tables, *days]
 
 
-def view_columns(name: str) -> dict[str, str]:
-    """The columns of a view; the latest info rows have those of the info rows."""
-    if name.startswith("latest_"):
-        return _columns(name.removeprefix("latest_"))
-    return view(name).columns
-
-
-def table_summary(table: str) -> str:
+def _summary(table: str) -> str:
     """What a table holds, in a sentence."""
     if table == SAMPLES:
         return "One row per sample: when and by whom it was taken."
@@ -59,13 +57,11 @@ Times are UTC. A missing value is null, never 0. Rates and sums are null where a
 
 def page() -> str:
     """The whole page."""
-    return "".join([_HEAD, *_sections()])
-
-
-def _sections() -> Iterator[str]:
+    text = _HEAD
     for entry in catalog():
-        yield f"\n## {entry.name}\n\n{entry.summary}\n\n| Column | Meaning |\n|---|---|\n"
-        yield from (f"| `{name}` | {meaning} |\n" for name, meaning in entry.columns.items())
+        text += f"\n## {entry.name}\n\n{entry.summary}\n\n| Column | Meaning |\n|---|---|\n"
+        text += "".join(f"| `{name}` | {meaning} |\n" for name, meaning in entry.columns.items())
+    return text
 
 
 if __name__ == "__main__":

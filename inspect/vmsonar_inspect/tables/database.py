@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmsonar_archive.parquet.schema import SAMPLES, TABLES
+from vmsonar_archive.parquet.schema import TABLES
 from vmsonar_archive.read.findings import Finding
 from vmsonar_archive.records.sets import Span
 from vmsonar_archive.system.errors import FormatError, UsageError, VmsonarError
@@ -27,8 +27,8 @@ from vmsonar_inspect.tables.duckdb import (
     source,
     times_of,
 )
-from vmsonar_inspect.tables.plan import PlannedUnit, Planner, row_filters
-from vmsonar_inspect.tables.views import HISTOGRAMS, VIEWS, read_by, view
+from vmsonar_inspect.tables.plan import Planner, row_filters
+from vmsonar_inspect.tables.views import HISTOGRAMS, VIEWS, histogram, read_by, view
 from vmsonar_inspect.tables.where import Origin, TimeFrame, find_origins
 from vmsonar_inspect.tables.work_units import SUMMARIES, TableUnit, WorkUnit
 
@@ -37,12 +37,6 @@ if TYPE_CHECKING:
 
 #: The tables that views read.
 BASES: tuple[str, ...] = (*TABLES, *SUMMARIES)
-
-_HISTOGRAM = """
-    SELECT archive, boot, number, start_ticks, container_id, measure,
-        entry.bucket AS bucket, entry.frequency AS frequency
-    FROM (SELECT *, unnest(histogram) AS entry FROM {})
-"""
 
 
 class Tables:
@@ -95,13 +89,12 @@ class Tables:
     @property
     def findings(self) -> list[Finding]:
         """Damage found in what was read so far."""
-        units = [piece.unit for piece in self._plan.pieces]
-        return [*self._plan.findings, *(finding for unit in units for finding in unit.findings)]
+        return [*self._planner.findings, *(finding for unit in self._units for finding in unit.findings)]
 
     @property
     def archives(self) -> list[str]:
         """The ids of the archives that were opened."""
-        return sorted({piece.unit.archive for piece in self._plan.pieces})
+        return sorted({unit.archive for unit in self._units})
 
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> Any:
         """Runs a query; fetch from what is returned (`fetchall`, `to_arrow_table`, …)."""
@@ -135,7 +128,7 @@ class Tables:
     @property
     def names(self) -> list[str]:
         """Every table and view."""
-        return [*TABLES, *SUMMARIES, *VIEWS]
+        return [*BASES, *VIEWS]
 
     def arrow(self, what: str) -> "pa.Table":
         """A table, a view or the answer to a query as an Arrow table."""
@@ -146,7 +139,9 @@ class Tables:
     def pandas(self, what: str) -> Any:
         """The same as a pandas frame; missing integers stay integers."""
         _need("pandas")
-        return self.arrow(what).to_pandas(types_mapper=_pandas_type)
+        import pandas
+
+        return self.arrow(what).to_pandas(types_mapper=pandas.ArrowDtype)
 
     def polars(self, what: str) -> Any:
         """The same as a Polars frame."""
@@ -182,20 +177,29 @@ class Tables:
 
     def _define_view(self, name: str) -> None:
         if name not in self._defined:
-            query = _HISTOGRAM.format(HISTOGRAMS[name]) if name in HISTOGRAMS else view(name).query
+            query = histogram(name, "unnest") if name in HISTOGRAMS else view(name).query
             self._connection.execute(f"CREATE VIEW {name} AS {query}")
             self._defined.add(name)
 
-    def _define(self, table: str, pieces: Sequence[tuple[PlannedUnit, Path]]) -> None:
-        whole = list(dict.fromkeys(path for piece, path in pieces if not piece.without))
+    def _define(self, table: str, files: Sequence[tuple[WorkUnit, Path]]) -> None:
+        """Makes the view of one table over its files; rows that another file holds too are filtered out."""
+        whole = list(dict.fromkeys(path for unit, path in files if not unit.without))
         # The empty one comes first, so that every column is there.
-        files = [
+        paths = [
             empty_table(table, self._empty_tables),
             *compact(self._connection, table, whole, self._scratch),
         ]
-        filtered = [(piece, path) for piece, path in pieces if piece.without]
-        self._connection.execute(_definition(table, files, filtered, self._frame))
+        selects = [self._select(table, paths, ())]
+        selects += [self._select(table, [path], unit.without) for unit, path in files if unit.without]
+        self._connection.execute(f"CREATE OR REPLACE VIEW {table} AS " + " UNION ALL BY NAME ".join(selects))
         self._defined.add(table)
+
+    def _select(self, table: str, paths: Sequence[Path], without: Sequence[Span]) -> str:
+        # Times are UTC throughout; without a zone they need no further package to be fetched.
+        plain = ", ".join(f"make_timestamp(epoch_us({name})) AS {name}" for name in times_of(table))
+        filters = list(row_filters(table, self._frame, without))
+        where = f" WHERE {' AND '.join(filters)}" if filters else ""
+        return f"SELECT * REPLACE ({plain}) FROM {source(paths)}{where}"  # noqa: S608 - our own names and paths
 
     def require(self, tables: Iterable[str], wait: Progress | None = None) -> None:
         """Makes tables available and reports progress."""
@@ -206,8 +210,7 @@ class Tables:
         files = self._files(missing, wait or Progress())
         self._folders |= {path.parent for _, found in files for path in found.values()}
         for table in missing:
-            pieces = [(piece, found[table]) for piece, found in files if table in found]
-            self._define(table, pieces)
+            self._define(table, [(unit, found[table]) for unit, found in files if table in found])
         self._ready |= set(missing)
 
     def _plan_reading(self, wait: Progress) -> None:
@@ -217,17 +220,17 @@ class Tables:
         for origin in self._origins:
             planner.add(origin)
             wait.advance()
-        self._plan = planner.plan()
+        self._planner, self._units = planner, planner.plan()
         #: Where each archive was found, and what its machine is called, where that is known.
         self.places, self.hosts, self.errors = planner.places, planner.hosts, planner.errors
 
-    def _files(self, tables: Sequence[str], wait: Progress) -> list[tuple[PlannedUnit, dict[str, Path]]]:
+    def _files(self, tables: Sequence[str], wait: Progress) -> list[tuple[WorkUnit, dict[str, Path]]]:
         """The files of these tables; a unit that turns out to be damaged is left out and everything planned anew."""
         while True:
-            derive_in_parallel([piece.unit for piece in self._plan.pieces], tables, wait)
-            wait.expect(sum(piece.unit.steps for piece in self._plan.pieces))
+            derive_in_parallel(self._units, tables, wait)
+            wait.expect(sum(unit.steps for unit in self._units))
             try:
-                return [(piece, files_of(piece.unit, tables, wait)) for piece in self._plan.pieces]
+                return [(unit, files_of(unit, tables, wait)) for unit in self._units]
             except DamagedUnit as damage:
                 self._bad[damage.key] = damage.detail
                 self._ready.clear()
@@ -288,29 +291,3 @@ def _need(package: str) -> None:
         raise VmsonarError(
             f"a frame of {package} needs {package}, which is not installed: pip install {package}"
         )
-
-
-def _pandas_type(kind: "pa.DataType") -> Any:
-    import pandas
-
-    return pandas.ArrowDtype(kind)
-
-
-def _definition(
-    table: str, whole: Sequence[Path], filtered: Sequence[tuple[PlannedUnit, Path]], frame: TimeFrame
-) -> str:
-    """The view of one table over its files; rows that another file holds too are filtered out."""
-    selects = [_select(table, whole, frame, ())]
-    selects += [_select(table, [path], frame, piece.without) for piece, path in filtered]
-    return f"CREATE OR REPLACE VIEW {table} AS " + " UNION ALL BY NAME ".join(selects)
-
-
-def _select(table: str, paths: Sequence[Path], frame: TimeFrame, without: Sequence[Span]) -> str:
-    # Times are UTC throughout; without a zone they need no further package to be fetched.
-    plain = ", ".join(f"make_timestamp(epoch_us({name})) AS {name}" for name in times_of(table))
-    filters = list(row_filters(table, frame, without))
-    where = f" WHERE {' AND '.join(filters)}" if filters else ""
-    return f"SELECT * REPLACE ({plain}) FROM {source(paths)}{where}"  # noqa: S608 - our own names and paths
-
-
-__all__ = ["BASES", "SAMPLES", "Tables", "open_tables"]

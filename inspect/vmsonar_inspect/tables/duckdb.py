@@ -11,11 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from vmsonar_archive.parquet.schema import COLUMNS, SERIES_DAY, columns_of, schema_of
+from vmsonar_archive.parquet.schema import columns_of, schema_of
 from vmsonar_archive.system.errors import missing_extra
 
 from vmsonar_inspect.tables.cache import make_once
-from vmsonar_inspect.tables.work_units import SUMMARIES
+from vmsonar_inspect.tables.work_units import layout_of
 
 MEMORY_LIMIT = "800MB"
 # Fewer files than this are opened quickly enough as they are.
@@ -111,21 +111,19 @@ def quoted(text: str) -> str:
 
 def times_of(table: str) -> list[str]:
     """The columns that hold a time."""
-    if table in SUMMARIES:
-        return [name for name, kind, *_ in COLUMNS if kind == "time"]
-    return [field.name for field in columns_of(table) if field.type is datetime]
+    return [field.name for field in columns_of(layout_of(table)) if field.type is datetime]
 
 
 def empty_table(table: str, folder: Path) -> Path:
     """The file of one empty table, made unless it is there; known by its columns, so that pyarrow is not loaded."""
-    columns = COLUMNS if table in SUMMARIES else columns_of(table)
-    name = f"{table}-{hashlib.sha256(repr(columns).encode()).hexdigest()[:12]}.parquet"
+    digest = hashlib.sha256(repr(columns_of(layout_of(table))).encode()).hexdigest()
+    name = f"{table}-{digest[:12]}.parquet"
 
     def make(path: Path) -> None:
         import pyarrow.parquet as pq
 
         # An empty Arrow table would do as well, but making one imports pandas where that is installed.
-        pq.ParquetWriter(path, schema_of(SERIES_DAY if table in SUMMARIES else table)).close()
+        pq.ParquetWriter(path, schema_of(layout_of(table))).close()
 
     return make_once(name, folder, make)
 

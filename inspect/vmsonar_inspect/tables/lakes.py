@@ -101,15 +101,13 @@ def lake_units(listing: LakeListing, touches: Callable[[date], bool], folder: Fo
     for path in listing.files if listing.exists else listing.sizes:
         if match := _PLACE.fullmatch(path):
             kind, day, archive, name = match.groups()
-            here = lake.local(path)
-            copy = lake.copier(path) if here is None else None
-            stored = StoredTable(kind, here, copy, f"{lake.place}/{path}", listing.files.get(path, []))
+            stored = StoredTable(lake.source(path), f"{lake.place}/{path}", listing.files.get(path, []))
             grouped.setdefault((archive, day, name), {})[kind] = stored
     for (archive, day, name), stored_by_kind in grouped.items():
         if SAMPLES in stored_by_kind and touches(_day(lake, day)):
-            unit = TableUnit(archive, day, stored_by_kind, partial(folder, archive, day, ["lake", name]))
-            unit.place = f"{lake.place} {name.removesuffix('.parquet')}"
-            yield unit
+            place = f"{lake.place} {name.removesuffix('.parquet')}"
+            made_in = partial(folder, archive, day, ["lake", name])
+            yield TableUnit(archive, day, stored_by_kind, made_in, place)
 
 
 def _day(lake: LakeStore, text: str) -> date:

@@ -2,15 +2,13 @@
 
 import hashlib
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 from vmsonar_archive.format.layout import RECORD_KINDS, is_parquet
-from vmsonar_archive.parquet.files import Footer
 from vmsonar_archive.parquet.schema import SAMPLES
 from vmsonar_archive.read.findings import Code, Finding
 from vmsonar_archive.read.reader import Archive, Segment, open_archive
@@ -38,22 +36,6 @@ _LARGE = 4 * 1024 * 1024
 _NOON = "12"
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedUnit:
-    """A unit to read, except for records that another unit provides."""
-
-    unit: WorkUnit
-    without: tuple[Span, ...] = ()
-
-
-@dataclass
-class ReadPlan:
-    """All units to read; segment units filter their records themselves."""
-
-    pieces: list[PlannedUnit] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-
-
 class Planner:
     """Takes in origins one by one, then resolves overlaps."""
 
@@ -72,6 +54,7 @@ class Planner:
         self._scratch = scratch
         self._whole_days = whole_days
         self._cache = cache
+        self._folder = (cache or Cache(scratch)).folder
         self._frame = frame
         self._stored: list[TableUnit] = []
         self._segments: dict[tuple[str, str], list[tuple[Origin, Segment]]] = {}
@@ -120,37 +103,36 @@ class Planner:
         for unit in self._parquet(origin, archive):
             self._stored.append(unit)
             covered.update(unit.spans)
-        for kind in RECORD_KINDS:
-            for segment in archive.segments(kind):
-                wanted = segment.may_hold(self._frame.since, self._frame.until)
-                if wanted and self._frame.touches(segment.day) and not _is_covered(segment, covered):
-                    self._segments.setdefault((name, str(segment.day)), []).append((origin, segment))
+        for segment in (segment for kind in RECORD_KINDS for segment in archive.segments(kind)):
+            wanted = segment.may_hold(self._frame.since, self._frame.until)
+            if wanted and self._frame.touches(segment.day) and not _is_covered(segment, covered):
+                self._segments.setdefault((name, str(segment.day)), []).append((origin, segment))
 
     def _parquet(self, origin: Origin, archive: Archive) -> Iterator[TableUnit]:
         """The derived tables of an archive, one unit per day; a day without its list of samples is skipped."""
+        name = archive.identity.archive
         days: dict[str, dict[str, StoredTable]] = {}
         for path, size_of in archive.source.sizes().items():
-            if is_parquet(path) and path not in archive.ledger.gone and size_of < 0:
-                self.findings.append(
-                    Finding.of(Code.CORRUPT, f"{origin.place}/{path}", "is not a regular file")
-                )
-            elif is_parquet(path) and path not in archive.ledger.gone:
-                folder, _, name = path.rpartition("/")
-                table = name.removesuffix(".parquet")
-                entry = archive.ledger.current.get(path)
-                listed = [ListedFile(path=path, bytes=entry.bytes, sha256=entry.sha256)] if entry else []
-                here = origin.path / path if origin.path.is_dir() else None
-                copy = _bundle_copier(origin.path, path) if here is None else None
-                days.setdefault(folder.replace("/", "-"), {})[table] = StoredTable(
-                    table, here, copy, f"{origin.place}/{path}", listed
-                )
+            if not is_parquet(path) or path in archive.ledger.gone:
+                continue
+            place = f"{origin.place}/{path}"
+            if size_of < 0:
+                self.findings.append(Finding.of(Code.CORRUPT, place, "is not a regular file"))
+                continue
+            folder, _, file = path.rpartition("/")
+            entry = archive.ledger.current.get(path)
+            listed = [ListedFile(path=path, bytes=entry.bytes, sha256=entry.sha256)] if entry else []
+            source = origin.path / path if origin.path.is_dir() else partial(_copy_out, origin.path, path)
+            days.setdefault(folder.replace("/", "-"), {})[file.removesuffix(".parquet")] = StoredTable(
+                source, place, listed
+            )
         for day, stored in days.items():
             if SAMPLES in stored and self._frame.touches(date.fromisoformat(day)):
-                name = archive.identity.archive
-                unit = TableUnit(name, day, stored, partial(self._folder, name, day, [origin.fingerprint()]))
-                unit.place = origin.place
+                folder_of_day = partial(self._folder, name, day, [origin.fingerprint()])
+                unit = TableUnit(name, day, stored, folder_of_day, origin.place)
                 if self._readable(unit):
-                    self._taken.setdefault(name, set()).update(_hashes(unit.footer))
+                    hashes = {source.sha256 for source in unit.footer.sources if source.sha256}
+                    self._taken.setdefault(name, set()).update(hashes)
                     yield unit
 
     def _readable(self, unit: TableUnit) -> bool:
@@ -164,74 +146,61 @@ class Planner:
             self.findings.append(Finding.of(Code.CORRUPT, f"{unit.place} {unit.day}", str(error)))
             return False
 
-    def _folder(self, archive: str, day: str, parts: list[str]) -> Path:
-        if self._cache is not None:
-            return self._cache.folder(archive, day, parts)
-        return Cache(self._scratch).folder(archive, day, parts)
-
-    def plan(self, first: Collection[int] = ()) -> ReadPlan:
-        """Decides which unit provides which records; units whose id() is in `first` take precedence."""
-        plan = ReadPlan(findings=self.findings)
+    def plan(self, first: Collection[WorkUnit] = ()) -> list[WorkUnit]:
+        """The units to read, each without the records that another provides; those in `first` take precedence."""
+        units: list[WorkUnit] = []
         covered: dict[str, RecordSet] = {}
-        for unit in sorted(self._stored, key=lambda unit: (id(unit) not in first, -size(unit.spans))):
+        for unit in sorted(self._stored, key=lambda unit: (unit not in first, -size(unit.spans))):
             known = covered.setdefault(unit.archive, RecordSet())
             common = known.common(unit.spans)
             if size(common) == size(unit.spans) and common:
                 continue
             if common or self._frame.splits(date.fromisoformat(unit.day)):
-                self._restrict(unit, RecordSet(common))
-            plan.pieces.append(PlannedUnit(unit, tuple(common)))
+                self._restrict(unit, common)
+            units.append(unit)
             known.update(unit.spans)
         for (archive, day), parts in sorted(self._segments.items()):
             taken = self._taken.get(archive, set())
             left = [part for part in parts if part[1].sha256 not in taken]
-            for part in [left] if self._whole_days else _parts(left):
-                plan.pieces.append(
-                    PlannedUnit(self._json_unit(archive, day, part, covered.get(archive, RecordSet())))
-                )
-        return plan
+            known = covered.get(archive, RecordSet())
+            divided = [left] if self._whole_days else _parts(left)
+            units += [self._segment_unit(archive, day, part, known) for part in divided]
+        return units
 
-    def _restrict(self, unit: TableUnit, without: RecordSet) -> None:
-        frame = self._frame
+    def _restrict(self, unit: TableUnit, common: Sequence[Span]) -> None:
+        frame, without = self._frame, RecordSet(common)
+        unit.without = common
         unit.accepts = lambda stamp: stamp not in without and frame.holds(stamp)
         unit.tag = hashlib.sha256(repr((list(without), frame)).encode()).hexdigest()[:12]
 
-    def _json_unit(
-        self, archive: str, day: str, parts: Sequence[tuple[Origin, Segment]], covered: RecordSet
+    def _segment_unit(
+        self, archive: str, day: str, parts: list[tuple[Origin, Segment]], covered: RecordSet
     ) -> SegmentUnit:
         prints = [origin.fingerprint(segment.path) for origin, segment in parts]
         prints += [f"{span.run}:{span.boot}:{span.first}:{span.last}" for span in covered]
-        scratch = Cache(self._scratch / "json").folder(archive, day, prints)
         sealed = all(segment.sealed for _, segment in parts)
-        kept = self._cache.folder(archive, day, prints) if self._cache and sealed else None
-        unit = SegmentUnit(
+        return SegmentUnit(
             archive,
             day,
-            list(parts),
-            kept,
-            scratch,
-            self._ticks[archive],
-            covered.misses if covered else None,
+            parts,
+            kept=self._cache.folder(archive, day, prints) if self._cache and sealed else None,
+            scratch=Cache(self._scratch / "json").folder(archive, day, prints),
+            ticks_per_second=self._ticks[archive],
+            accepts=covered.misses if covered else None,
+            window=self._frame.holds if self._frame.splits(date.fromisoformat(day)) else None,
         )
-        if self._frame.splits(date.fromisoformat(day)):
-            unit.window = self._frame.holds
-        return unit
 
 
-def _bundle_copier(bundle: Path, name: str) -> Callable[[Path], None]:
-    """A function that copies one file out of a bundle."""
-
-    def copy(target: Path) -> None:
-        with open_archive(bundle) as archive:
-            source = archive.source
-            listed = source.sums().get(name) if isinstance(source, BundleSource) else None
-            with source.open(name) as content, target.open("wb") as sink:
-                shutil.copyfileobj(content, sink, 1024 * 1024)
-        if listed is not None and sha256_at(target)[1] != listed:
-            target.unlink()
-            raise FormatError(f"{name} in {bundle} is not what the manifest says: it was damaged")
-
-    return copy
+def _copy_out(bundle: Path, name: str, target: Path) -> None:
+    """Copies one file out of a bundle."""
+    with open_archive(bundle) as archive:
+        source = archive.source
+        listed = source.sums().get(name) if isinstance(source, BundleSource) else None
+        with source.open(name) as content, target.open("wb") as sink:
+            shutil.copyfileobj(content, sink, 1024 * 1024)
+    if listed is not None and sha256_at(target)[1] != listed:
+        target.unlink()
+        raise FormatError(f"{name} in {bundle} is not what the manifest says: it was damaged")
 
 
 def _parts(day: list[tuple[Origin, Segment]]) -> list[list[tuple[Origin, Segment]]]:
@@ -245,10 +214,6 @@ def _parts(day: list[tuple[Origin, Segment]]) -> list[list[tuple[Origin, Segment
         is_late = is_large and segment.name.hour[-2:] >= _NOON
         parts.setdefault((segment.sealed, is_late), []).append((origin, segment))
     return list(parts.values())
-
-
-def _hashes(footer: Footer) -> Collection[str]:
-    return {source.sha256 for source in footer.sources if source.sha256}
 
 
 def _is_covered(segment: Segment, covered: RecordSet) -> bool:

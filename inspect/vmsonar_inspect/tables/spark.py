@@ -5,25 +5,21 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from vmsonar_archive.parquet.schema import SERIES_DAY, TABLES, schema_of
+from vmsonar_archive.parquet.schema import TABLES, schema_of
 from vmsonar_archive.read.findings import Finding
 from vmsonar_archive.records.sets import Span
 from vmsonar_archive.system.errors import UsageError, missing_extra
 from vmsonar_archive.system.progress import Progress
 
 from vmsonar_inspect.tables.database import DamagedUnit, files_of
-from vmsonar_inspect.tables.plan import Planner, ReadPlan, row_filters
-from vmsonar_inspect.tables.views import HISTOGRAMS, VIEWS, read_by, view
+from vmsonar_inspect.tables.plan import Planner, row_filters
+from vmsonar_inspect.tables.views import HISTOGRAMS, VIEWS, histogram, read_by, view
 from vmsonar_inspect.tables.where import TimeFrame, find_origins
-from vmsonar_inspect.tables.work_units import SUMMARIES
-
-_HISTOGRAM = """
-    SELECT archive, boot, number, start_ticks, container_id, measure, entry.bucket, entry.frequency
-    FROM (SELECT *, explode(histogram) AS entry FROM {}) AS entries
-"""
+from vmsonar_inspect.tables.work_units import SUMMARIES, layout_of
 
 
 class SparkTables:
@@ -46,7 +42,7 @@ class SparkTables:
         self._bad: dict[tuple[str, str, str], str] = {}
         try:
             self._origins = find_origins(lakes, self._scratch)
-            self._plan = self._plan_reading()
+            self._plan_reading()
             self.session = session or _session()
         except BaseException:
             self.close()
@@ -66,7 +62,7 @@ class SparkTables:
     @property
     def findings(self) -> list[Finding]:
         """What was damaged or could not be read."""
-        return self._plan.findings
+        return self._planner.findings
 
     def sql(self, query: str) -> "SparkResult":
         """Runs a query; fetch from the result as from DuckDB's."""
@@ -78,16 +74,17 @@ class SparkTables:
         try:
             return SparkResult(self.session.sql(query))
         except (AnalysisException, ParseException) as error:
-            raise UsageError(_first_line(str(error))) from None
+            # The lines that follow repeat the query and its plan.
+            raise UsageError(str(error).strip().split("\n", 1)[0].strip()) from None
 
-    def _plan_reading(self) -> ReadPlan:
+    def _plan_reading(self) -> None:
         """Plans what to read, as for DuckDB: overlapping lakes count nothing twice."""
         planner = Planner(self._scratch, None, self._frame, self._bad)
         for origin in self._origins:
             if not origin.is_lake:
                 raise UsageError(f"{origin.place} is not a lake: make one with vmsonar export --to parquet")
             planner.add(origin)
-        return planner.plan()
+        self._planner, self._units = planner, planner.plan()
 
     def require(self, names: Iterable[str]) -> None:
         """Makes tables and views available, each after those it reads; damaged units are left out."""
@@ -98,36 +95,36 @@ class SparkTables:
                 return
             except DamagedUnit as damage:
                 self._bad[damage.key] = damage.detail
-                self._plan = self._plan_reading()
+                self._plan_reading()
                 self._ready.clear()
 
     def _make(self, names: Iterable[str]) -> None:
         for name in names:
-            if name not in self._ready and name in (*TABLES, *SUMMARIES, *HISTOGRAMS, *VIEWS):
-                self._made(name).createOrReplaceTempView(name)
-                self._ready.add(name)
-
-    def _made(self, name: str) -> Any:
-        if name in HISTOGRAMS:
-            return self.session.sql(_HISTOGRAM.format(HISTOGRAMS[name]))
-        return self.session.sql(view(name).query) if name in VIEWS else self._rows(name)
+            if name in self._ready or name not in (*TABLES, *SUMMARIES, *HISTOGRAMS, *VIEWS):
+                continue
+            if name in HISTOGRAMS:
+                made = self.session.sql(histogram(name, "explode"))
+            else:
+                made = self.session.sql(view(name).query) if name in VIEWS else self._rows(name)
+            made.createOrReplaceTempView(name)
+            self._ready.add(name)
 
     def _rows(self, table: str) -> Any:
         """The wanted rows of a table with every column of today's schema: null where a file is older."""
         import pyarrow.parquet as pq
 
         empty = self._scratch / f"{table}.parquet"
-        pq.write_table(schema_of(SERIES_DAY if table in SUMMARIES else table).empty_table(), empty)
+        pq.write_table(schema_of(layout_of(table)).empty_table(), empty)
         # The partitions repeat columns of the files.
         reader = self.session.read.option("recursiveFileLookup", "true")
         reader = reader.schema(reader.parquet(str(empty)).schema)
-        found = [(piece, files_of(piece.unit, [table], Progress()).get(table)) for piece in self._plan.pieces]
-        files = [(piece, path) for piece, path in found if path is not None]
-        whole = dict.fromkeys(str(path) for piece, path in files if not piece.without)
+        found = [(unit, files_of(unit, [table], Progress()).get(table)) for unit in self._units]
+        files = [(unit, path) for unit, path in found if path is not None]
+        whole = dict.fromkeys(str(path) for unit, path in files if not unit.without)
         frame = self._filter(table, reader.parquet(str(empty), *whole), ())
-        for piece, path in files:
-            if piece.without:
-                frame = frame.unionByName(self._filter(table, reader.parquet(str(path)), piece.without))
+        for unit, path in files:
+            if unit.without:
+                frame = frame.unionByName(self._filter(table, reader.parquet(str(path)), unit.without))
         return frame
 
     def _filter(self, table: str, frame: Any, without: Sequence[Span]) -> Any:
@@ -136,26 +133,19 @@ class SparkTables:
         return frame
 
 
-def _first_line(text: str) -> str:
-    """The first line of an analyser's message; the rest repeats the query and its plan."""
-    return text.strip().split("\n", 1)[0].strip()
-
-
 class SparkResult:
     """A data frame with the interface of a database cursor."""
 
     def __init__(self, frame: Any) -> None:
         self.frame = frame
         self.description = [(name,) for name in frame.columns]
-        self._rows: Iterator[tuple[Any, ...]] | None = None
+        self._rows = self._all()
 
     def fetchmany(self, count: int) -> list[tuple[Any, ...]]:
-        if self._rows is None:
-            self._rows = self._all()
-        return [row for row, _ in zip(self._rows, range(count), strict=False)]
+        return list(islice(self._rows, count))
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        return list(self._all())
+        return list(self._rows)
 
     def to_arrow_table(self) -> Any:
         return self.frame.toArrow()

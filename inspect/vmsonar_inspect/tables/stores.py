@@ -7,6 +7,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
@@ -22,6 +23,9 @@ _TOP = ("kind=", LISTS)
 _DEPTH = 3
 # Ten kinds of a thousand machines over two months; it bounds what a hostile lake can make us hold.
 _MAX_FILES = 1_000_000
+
+#: Copies a file from elsewhere to a path.
+Copier = Callable[[Path], None]
 
 
 class LakeStore(ABC):
@@ -47,12 +51,8 @@ class LakeStore(ABC):
         """The hash of a stored file."""
 
     @abstractmethod
-    def copier(self, name: str) -> Callable[[Path], None]:
-        """A function that copies a stored file to a local path."""
-
-    def local(self, name: str) -> Path | None:
-        """The local path of a file, if it can be read in place."""
-        return None
+    def source(self, name: str) -> Path | Copier:
+        """The path of a file that can be read in place, or what copies it to one."""
 
 
 class FolderStore(LakeStore):
@@ -103,42 +103,78 @@ class FolderStore(LakeStore):
     def sha256(self, name: str) -> str:
         return sha256_at(beneath(self._root, name))[1]
 
-    def copier(self, name: str) -> Callable[[Path], None]:
-        def copy(target: Path) -> None:
-            with open_regular(beneath(self._root, name)) as content, target.open("wb") as sink:
-                shutil.copyfileobj(content, sink, 1024 * 1024)
-
-        return copy
-
-    def local(self, name: str) -> Path | None:
+    def source(self, name: str) -> Path:
         return beneath(self._root, name)
 
 
 class ObjectStore(LakeStore):
-    """A lake in an object store, where an object always appears complete."""
+    """A lake or bundles in an object store, where an object always appears complete."""
 
     def __init__(self, url: str) -> None:
-        self._store, self._prefix = open_store(url)
+        """Opens an s3:// address; credentials come from the environment."""
+        # Here, because what lies in folders needs nothing of it.
+        from vmsonar_archive.bundle.send.s3 import file_system
+
+        parts = urlsplit(url)
+        if parts.scheme != "s3" or not parts.netloc:
+            raise UsageError(f"{url} is not an address such as s3://bucket/prefix")
+        self._store = file_system(parts.netloc)
+        #: The bucket, and what the names of all objects begin with.
+        self.prefix = f"{parts.netloc}{parts.path}".rstrip("/")
         self.place = url
 
     def put(self, source: Path, name: str) -> None:
-        whole = "/".join([self._prefix, *parts_of(name)])
+        whole = "/".join([self.prefix, *parts_of(name)])
         with source.open("rb") as content, self._store.open_output_stream(whole) as sink:
-            while part := content.read(8 * 1024 * 1024):
-                sink.write(part)
+            shutil.copyfileobj(content, sink, 8 * 1024 * 1024)
 
     def sizes(self) -> dict[str, int]:
-        found = list_files(self._store, self._prefix)
+        found = self.list_all()
         return {name: size for name, size in found.items() if name.startswith(("kind=", f"{LISTS}/"))}
 
+    def list_all(self) -> dict[str, int]:
+        """The names of all objects below the prefix, relative to it, with their sizes; sorted."""
+        from pyarrow import fs
+
+        try:
+            found = self._store.get_file_info(
+                fs.FileSelector(self.prefix, recursive=True, allow_not_found=True)
+            )
+        except OSError as error:
+            raise VmsonarError(f"cannot list s3://{self.prefix}: {_short(error)}") from None
+        return dict(sorted((info.path[len(self.prefix) + 1 :], info.size) for info in found if info.is_file))
+
     def read(self, name: str, limit: int) -> bytes:
-        return read_object(self._store, f"{self._prefix}/{name}", limit)
+        with self._reading(name) as source:
+            content: bytes = source.read(limit + 1)
+        if len(content) > limit:
+            raise FormatError(f"s3://{self.prefix}/{name} has more than {limit} bytes: it is not one of ours")
+        return content
 
     def sha256(self, name: str) -> str:
-        return sha256_object(self._store, f"{self._prefix}/{name}")
+        with self._reading(name) as source:
+            return hashlib.file_digest(source, "sha256").hexdigest()
 
-    def copier(self, name: str) -> Callable[[Path], None]:
-        return lambda target: download(self._store, f"{self._prefix}/{name}", target)
+    def source(self, name: str) -> Copier:
+        return partial(self.download, name)
+
+    def download(self, name: str, target: Path) -> None:
+        """Copies one object to a file; without a name the one that the address itself means."""
+        with self._reading(name) as source, target.open("wb") as sink:
+            shutil.copyfileobj(source, sink, 4 * 1024 * 1024)
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[Any]:
+        path = f"{self.prefix}/{name}".rstrip("/")
+        try:
+            with self._store.open_input_stream(path) as source:
+                yield source
+        except OSError as error:
+            raise VmsonarError(f"cannot fetch s3://{path}: {_short(error)}") from None
+
+
+def _short(error: OSError) -> str:
+    return " ".join(str(error).split())[:300]
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:
@@ -159,55 +195,3 @@ def _size(entry: "os.DirEntry[str]") -> int:
 def lake_at(place: str | Path) -> LakeStore:
     """The lake at a path or an s3:// address."""
     return ObjectStore(str(place)) if str(place).startswith("s3://") else FolderStore(Path(place))
-
-
-def open_store(url: str) -> tuple[Any, str]:
-    """The file system behind an s3:// address, and the path in it; credentials come from the environment."""
-    # Here, because what lies in folders needs nothing of it.
-    from vmsonar_archive.bundle.send.s3 import file_system
-
-    parts = urlsplit(url)
-    if parts.scheme != "s3" or not parts.netloc:
-        raise UsageError(f"{url} is not an address such as s3://bucket/prefix")
-    return file_system(parts.netloc), f"{parts.netloc}{parts.path}".rstrip("/")
-
-
-def list_files(store: Any, prefix: str) -> dict[str, int]:
-    """The names of all files below a prefix, relative to it, with their sizes; sorted."""
-    from pyarrow import fs
-
-    try:
-        found = store.get_file_info(fs.FileSelector(prefix, recursive=True, allow_not_found=True))
-    except OSError as error:
-        raise VmsonarError(f"cannot list s3://{prefix}: {' '.join(str(error).split())[:300]}") from None
-    return dict(sorted((info.path[len(prefix) + 1 :], info.size) for info in found if info.is_file))
-
-
-def read_object(store: Any, path: str, limit: int) -> bytes:
-    """The content of a small object."""
-    with _reading(store, path) as source:
-        content: bytes = source.read(limit + 1)
-    if len(content) > limit:
-        raise FormatError(f"s3://{path} has more than {limit} bytes: it is not one of ours")
-    return content
-
-
-def sha256_object(store: Any, path: str) -> str:
-    """The hash of an object."""
-    with _reading(store, path) as source:
-        return hashlib.file_digest(source, "sha256").hexdigest()
-
-
-def download(store: Any, path: str, target: Path) -> None:
-    """Copies one object to a file."""
-    with _reading(store, path) as source, target.open("wb") as sink:
-        shutil.copyfileobj(source, sink, 4 * 1024 * 1024)
-
-
-@contextmanager
-def _reading(store: Any, path: str) -> Iterator[Any]:
-    try:
-        with store.open_input_stream(path) as source:
-            yield source
-    except OSError as error:
-        raise VmsonarError(f"cannot fetch s3://{path}: {' '.join(str(error).split())[:300]}") from None

@@ -1,7 +1,6 @@
 """The views over the tables: an explicit list, each a SELECT in sql/ that DuckDB and Spark both run."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -77,14 +76,10 @@ def _rise(counter: str, resets_to_zero: bool) -> str:
 
 def _rises(table: str) -> dict[str, str]:
     """The columns with each counter's value in the row before, and with its rise since."""
-    counters = _COUNTERS[table]
-    before = (f"LAG({counter}) OVER w AS {counter}_before" for counter in counters)
-    rises = (_rise(counter, table in RESET_TO_ZERO) for counter in counters)
-    return {"values_before": _listed(before), "rises": _listed(rises)}
-
-
-def _listed(columns: Iterable[str]) -> str:
-    return ",\n        ".join(columns)
+    between = ",\n        "
+    before = (f"LAG({counter}) OVER w AS {counter}_before" for counter in _COUNTERS[table])
+    rises = (_rise(counter, table in RESET_TO_ZERO) for counter in _COUNTERS[table])
+    return {"values_before": between.join(before), "rises": between.join(rises)}
 
 
 def _latest(table: str, described: str, *keys: str, newest: str = "seq DESC") -> dict[str, str]:
@@ -120,6 +115,12 @@ HISTOGRAMS: dict[str, str] = {
     f"{table}_histogram": f"{table}_day" for table in ("process", "job", "container")
 }
 
+_HISTOGRAM = """
+    SELECT archive, boot, number, start_ticks, container_id, measure,
+        entry.bucket AS bucket, entry.frequency AS frequency
+    FROM (SELECT *, {unnest}(histogram) AS entry FROM {table}) AS entries
+"""
+
 _COLUMN = re.compile(r"(?:\bAS )?(?:\w+\.)?(\w+),?\s+-- (.+)$")
 
 
@@ -143,6 +144,11 @@ def view(name: str, **words: str) -> View:
     lines = text.splitlines()
     found = [match for line in lines[1:] if (match := _COLUMN.search(line))]
     return View(name, lines[0].removeprefix("-- "), text, {match[1]: match[2] for match in found})
+
+
+def histogram(name: str, unnest: str) -> str:
+    """The query of a histogram, with the engine's function that makes rows of a list."""
+    return _HISTOGRAM.format(unnest=unnest, table=HISTOGRAMS[name])
 
 
 def read_by(query: str) -> list[str]:

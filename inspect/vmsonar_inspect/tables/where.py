@@ -84,21 +84,21 @@ def find_origins(paths: Sequence[Path | str], fetched: Path | None = None) -> li
 
 
 def _in_store(url: str, fetched: Path | None) -> Iterator[Origin]:
-    from vmsonar_inspect.tables.stores import download, list_files, open_store
+    from vmsonar_inspect.tables.stores import ObjectStore
 
-    store, prefix = open_store(url)
-    names = [""] if url.endswith(".tar") else list(list_files(store, prefix))
+    store = ObjectStore(url)
+    names = [""] if url.endswith(".tar") else list(store.list_all())
     if any(name.startswith("kind=") for name in names):
-        yield Origin(Path(prefix), is_lake=True, url=url)
+        yield Origin(Path(store.prefix), is_lake=True, url=url)
         return
     bundles = [name for name in names if not name or name.endswith(".tar")]
     if not bundles or fetched is None:
         raise VmsonarError(f"{url} holds no bundle and no lake")
     for name in bundles:
-        whole = f"{prefix}/{name}".rstrip("/")
+        whole = f"{store.prefix}/{name}".rstrip("/")
         target = beneath(fetched, whole.replace("/", "_"))
         target.parent.mkdir(parents=True, exist_ok=True)
-        download(store, whole, target)
+        store.download(name, target)
         yield Origin(target, url=f"s3://{whole}")
 
 

@@ -3,7 +3,7 @@
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,10 +22,11 @@ from vmsonar_archive.system.errors import FormatError
 from vmsonar_archive.system.files import Refused, open_regular, sha256_at
 
 from vmsonar_inspect.tables.cache import is_whole, keep, kept, make_once
+from vmsonar_inspect.tables.stores import Copier
 from vmsonar_inspect.tables.where import Origin
 
 if TYPE_CHECKING:
-    from vmsonar_archive.parquet.derive import Derivation
+    from vmsonar_archive.parquet.derive import Derived
 
 #: Summaries by series, per table that they are made from.
 SUMMARIES: dict[str, str] = {"process_day": "process", "job_day": "job", "container_day": "container"}
@@ -39,20 +40,27 @@ def no_progress(_steps: int) -> None:
     """No-op progress callback."""
 
 
+def layout_of(table: str) -> str:
+    """The table whose columns a table has: all summaries have the same."""
+    return SERIES_DAY if table in SUMMARIES else table
+
+
 def needed_for(summary: str) -> list[str]:
     """The tables that a summary is made from."""
     source = SUMMARIES[summary]
     return [SAMPLES, source, *(["container_info"] if source == "container" else [])]
 
 
+@dataclass(eq=False)
 class WorkUnit(ABC):
     """Some records of one archive and day."""
 
-    def __init__(self, archive: str, day: str) -> None:
-        self.archive = archive
-        self.day = day
-        self.findings: list[Finding] = []
-        self.advance: Callable[[int], None] = no_progress
+    archive: str
+    day: str
+    #: Records in its files that another unit provides.
+    without: Sequence[Span] = field(default=(), kw_only=True)
+    findings: list[Finding] = field(default_factory=list, kw_only=True)
+    advance: Callable[[int], None] = field(default=no_progress, kw_only=True)
 
     @property
     def steps(self) -> int:
@@ -78,11 +86,9 @@ class ListedFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class StoredTable:
     """A Parquet file that exists: here, or elsewhere and copied before it is read."""
 
-    table: str
-    path: Path | None = None
-    copy: Callable[[Path], None] | None = None
+    source: Path | Copier
     #: The path or address, for people.
-    place: str = ""
+    place: str
     #: The versions that a journal or manifest lists: a file that was rewritten is listed again.
     listed: Sequence[ListedFile] = ()
     #: Whether it was checked already.
@@ -90,8 +96,8 @@ class StoredTable:
 
     def fetch(self, target: Path) -> None:
         """Copies it; raises if it is damaged."""
-        assert self.copy is not None
-        self.copy(target)
+        assert not isinstance(self.source, Path)
+        self.source(target)
         self.check(target)
 
     def check(self, path: Path) -> None:
@@ -120,29 +126,27 @@ class StoredTable:
         self.checked = True
 
 
+@dataclass(eq=False)
 class TableUnit(WorkUnit):
     """Records whose tables exist; those that cannot be read in place are copied once."""
 
-    def __init__(
-        self, archive: str, day: str, stored: dict[str, StoredTable], folder: Callable[[], Path]
-    ) -> None:
-        super().__init__(archive, day)
-        self._stored = stored
-        self._folder = folder
-        #: Where it lies, for people; names the unit together with archive and day.
-        self.place = ""
-        #: Set when only some of the records are wanted; the tag tells such summaries apart.
-        self.accepts: Accepts | None = None
-        self.tag = ""
-        #: Files of its folder that were found to be whole.
-        self._whole: dict[str, Path] = {}
+    stored: dict[str, StoredTable]
+    #: Makes the folder for what is copied or derived.
+    folder: Callable[[], Path]
+    #: Where it lies, for people; names the unit together with archive and day.
+    place: str
+    #: Set when only some of the records are wanted; the tag tells such summaries apart.
+    accepts: Accepts | None = None
+    tag: str = ""
+    #: Files of its folder that were found to be whole.
+    _whole: dict[str, Path] = field(default_factory=dict)
 
     def files(self, tables: Collection[str]) -> dict[str, Path]:
         found = {}
         for table in tables:
-            if table in SUMMARIES and SUMMARIES[table] in self._stored:
+            if table in SUMMARIES and SUMMARIES[table] in self.stored:
                 found[table] = self._summary(table)
-            elif table in self._stored:
+            elif table in self.stored:
                 found[table] = self._local(table)
         return found
 
@@ -157,75 +161,70 @@ class TableUnit(WorkUnit):
     @cached_property
     def spans(self) -> list[Span]:
         """The records it holds: samples and sysinfo."""
-        infos = read_footer(self._local(SYSINFO)).spans if SYSINFO in self._stored else []
+        infos = read_footer(self._local(SYSINFO)).spans if SYSINFO in self.stored else []
         return [*self.footer.spans, *infos]
 
     def check(self, thoroughly: bool) -> None:
         """Reads the footers of the record lists, or of all tables; raises if they are not ours."""
         _ = self.spans
         if thoroughly:
-            for table in self._stored:
+            for table in self.stored:
                 self._local(table)
 
     def _summary(self, name: str) -> Path:
         from vmsonar_archive.parquet.resummarize import resummarize_table
 
-        if self.accepts is None and SERIES_DAY in self._stored:
+        if self.accepts is None and SERIES_DAY in self.stored:
             return self._local(SERIES_DAY)
-        accepts = self.accepts or (lambda _: True)
 
         def make(target: Path) -> None:
             files = self.files(needed_for(name))
-            resummarize_table(SUMMARIES[name], files, target, accepts, self._ticks())
+            resummarize_table(SUMMARIES[name], files, target, self.accepts, self._ticks())
 
         return self._made(f"{name}{self.tag}.parquet", make)
 
     def _made(self, name: str, make: Callable[[Path], None]) -> Path:
         """A file in the unit's folder, made unless it is there and intact."""
         if name not in self._whole:
-            self._whole[name] = make_once(name, self._folder(), make)
+            self._whole[name] = make_once(name, self.folder(), make)
         return self._whole[name]
 
     def rewritten(self, folder: Path) -> dict[str, Path]:
         """Writes the tables again with only the wanted records."""
         from vmsonar_archive.parquet.resummarize import rewrite
 
-        accepts = self.accepts or (lambda _: True)
-        files = self.files([table for table in TABLES if table in self._stored])
-        return rewrite(files, folder, accepts, self._ticks())
+        return rewrite(self.files(TABLES), folder, self.accepts, self._ticks())
 
     def _ticks(self) -> float:
         import pyarrow.parquet as pq
 
-        if SYSINFO not in self._stored:
+        if SYSINFO not in self.stored:
             return 100.0
         told = pq.read_table(self._local(SYSINFO), columns=["ticks_per_second"])["ticks_per_second"]
         return float(next((value for value in told.to_pylist() if value), 100))
 
     def _local(self, table: str) -> Path:
-        stored = self._stored[table]
-        path = stored.path
-        if stored.copy is not None:
+        stored = self.stored[table]
+        if isinstance(stored.source, Path):
+            path = stored.source
+        else:
             version = f"-{stored.listed[-1].sha256[:16]}" if stored.listed else ""
             path = self._made(f"{table}{version}.parquet", stored.fetch)
-        assert path is not None
         stored.check(path)
         return path
 
     def as_listed(self) -> Iterator[ListedFile]:
         """The manifest lines of its files as they are now."""
-        for table, stored in self._stored.items():
+        for table, stored in self.stored.items():
             records = size(self.footer.spans) if table == SAMPLES else None
             count, digest = sha256_at(self._local(table))
             yield ListedFile(path=stored.place, bytes=count, sha256=digest, records=records)
 
 
-@dataclass
+@dataclass(eq=False)
 class SegmentUnit(WorkUnit):
     """Records that exist only in segments; their tables are derived into a folder."""
 
-    archive: str
-    day: str
     parts: list[tuple[Origin, Segment]]
     #: Where tables of undamaged, sealed segments go, and where all others go.
     kept: Path | None
@@ -234,8 +233,6 @@ class SegmentUnit(WorkUnit):
     accepts: Accepts | None = None
     #: Set when only a part of the day is wanted.
     window: Accepts | None = None
-    findings: list[Finding] = field(default_factory=list)
-    advance: Callable[[int], None] = no_progress
     #: Kept files that were found to be whole.
     whole: set[str] = field(default_factory=set)
 
@@ -252,8 +249,8 @@ class SegmentUnit(WorkUnit):
         """The tables that must be derived before these can be read."""
         wanted = {SAMPLES, *tables}
         if self.window is not None:
-            wanted = {table for table in wanted if table not in SUMMARIES}
-            wanted |= {source for name in tables if name in SUMMARIES for source in needed_for(name)}
+            sources = [needed_for(name) if name in SUMMARIES else [name] for name in wanted]
+            wanted = {table for needed in sources for table in needed}
         present = self._present()
         return [
             table
@@ -269,35 +266,44 @@ class SegmentUnit(WorkUnit):
     def files(self, tables: Collection[str]) -> dict[str, Path]:
         self.derive(tables)
         if self.window is not None:
-            self._summarize_window([name for name in tables if name in SUMMARIES], self.window)
+            self._summarize_window(SUMMARIES.keys() & set(tables), self.window)
         present = self._present()
         found = {table: self._find(table, present) for table in tables}
         return {table: path for table, path in found.items() if path is not None}
 
-    def _summarize_window(self, names: list[str], window: Accepts) -> None:
+    def _summarize_window(self, names: Iterable[str], window: Accepts) -> None:
         from vmsonar_archive.parquet.resummarize import resummarize_table
 
         for name in names:
             files = {table: path for table in needed_for(name) if (path := self._find(table)) is not None}
-            resummarize_table(
-                SUMMARIES[name], files, self.scratch / f"{name}.parquet", window, self.ticks_per_second
-            )
+            target = self.scratch / f"{name}.parquet"
+            resummarize_table(SUMMARIES[name], files, target, window, self.ticks_per_second)
 
     def derive_all(self, folder: Path) -> dict[str, Path]:
         """Every table and the summary, as an archive keeps them."""
-        derivation = self._derivation(folder, TABLES)
-        self._read(derivation)
-        return derivation.finish(self._sources()).files
+        return self._derived(folder, TABLES, {SERIES_DAY: list(SUMMARIES.values())})[0].files
 
-    def _derivation(self, folder: Path, tables: Collection[str]) -> "Derivation":
+    def _derived(
+        self, folder: Path, tables: Collection[str], summaries: dict[str, list[str]]
+    ) -> tuple["Derived", bool]:
+        """Derives tables into a folder; also tells whether a segment was damaged."""
         from vmsonar_archive.parquet.derive import Derivation
 
-        return Derivation(
+        derivation = Derivation(
             self.archive, self.day, folder, tables, self.ticks_per_second, accepts=self.accepts, durable=False
         )
-
-    def _sources(self) -> list[SourceSegment]:
-        return [SourceSegment(path=segment.path, sha256=segment.sha256) for _, segment in self.parts]
+        damaged = False
+        for origin, segments in _by_origin(self.parts):
+            with open_archive(origin.path) as archive:
+                for segment in segments:
+                    add = derivation.add_samples if segment.name.kind == SAMPLE else derivation.add_sysinfos
+                    add(archive.lines(segment))
+                    self.advance(1)
+                # Many bundles have files of the same names.
+                self._note([replace(one, path=f"{origin.place}/{one.path}") for one in archive.findings])
+                damaged = damaged or bool(archive.findings)
+        sources = [SourceSegment(path=segment.path, sha256=segment.sha256) for _, segment in self.parts]
+        return derivation.finish(sources, summaries), damaged
 
     def _find(self, table: str, present: "Present | None" = None, suffix: str = ".parquet") -> Path | None:
         """The file of a table; one that ends in `.none` marks a table without rows."""
@@ -319,12 +325,8 @@ class SegmentUnit(WorkUnit):
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         summaries = {name: [SUMMARIES[name]] for name in missing if name in SUMMARIES}
-        tables = {table for table in missing if table not in SUMMARIES} | {
-            SUMMARIES[name] for name in summaries
-        }
-        derivation = self._derivation(work, tables)
-        damaged = self._read(derivation)
-        result = derivation.finish(self._sources(), summaries)
+        tables = {SUMMARIES.get(name, name) for name in missing}
+        result, damaged = self._derived(work, tables, summaries)
         if result.bad:
             first, segment = self.parts[0]
             place = f"{first.place}/{segment.path}"
@@ -338,19 +340,6 @@ class SegmentUnit(WorkUnit):
             else:
                 path.rename(self.scratch / path.name)
         shutil.rmtree(work)
-
-    def _read(self, derivation: "Derivation") -> bool:
-        damaged = False
-        for origin, segments in _by_origin(self.parts):
-            with open_archive(origin.path) as archive:
-                for segment in segments:
-                    add = derivation.add_samples if segment.name.kind == SAMPLE else derivation.add_sysinfos
-                    add(archive.lines(segment))
-                    self.advance(1)
-                # Many bundles have files of the same names.
-                self._note([replace(one, path=f"{origin.place}/{one.path}") for one in archive.findings])
-                damaged = damaged or bool(archive.findings)
-        return damaged
 
     def _note(self, findings: Sequence[Finding]) -> None:
         self.findings += [finding for finding in findings if finding not in self.findings]

@@ -11,9 +11,9 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
-from vmsonar_archive.parquet.days import derive_day, due_days
-from vmsonar_archive.parquet.files import TableFile
+from vmsonar_archive.parquet.derive import derive_day, due_days
 from vmsonar_archive.read.reader import open_archive
+from vmsonar_archive.system.files import AtomicFile
 from vmsonar_inspect.tables.database import open_tables
 
 from tests.making.worlds import USAGE, Job, Machine, make_days
@@ -84,17 +84,18 @@ def test_a_day_counts_as_derived_when_all_its_tables_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
 ) -> None:
     make_days(tmp_path / "a")
-    day, finish, finished = date(2026, 11, 15), TableFile.finish, []
+    day, commit, committed = date(2026, 11, 15), AtomicFile.commit, []
 
-    def finish_some(self: TableFile) -> Path:
-        if len(finished) == written:
+    def commit_some(self: AtomicFile) -> None:
+        if len(committed) == written:
             raise KeyboardInterrupt
-        finished.append(self)
-        return finish(self)
+        committed.append(self)
+        commit(self)
 
-    monkeypatch.setattr(TableFile, "finish", finish_some)
-    with pytest.raises(KeyboardInterrupt):
-        derive_day(tmp_path / "a", day)
+    with monkeypatch.context() as patch:
+        patch.setattr(AtomicFile, "commit", commit_some)
+        with pytest.raises(KeyboardInterrupt):
+            derive_day(tmp_path / "a", day)
     tables = sorted(path.name for path in (tmp_path / "a").rglob("*.parquet"))
     assert (len(tables), "samples.parquet" in tables) == (written, False)
     with open_archive(tmp_path / "a") as archive:

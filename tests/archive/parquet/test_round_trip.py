@@ -119,9 +119,9 @@ def derive(folder: Path, samples: list[Sample], infos: list[SysInfo]) -> dict[st
     derivation = Derivation("an archive", "2026-01-01", folder, durable=False)
     derivation.add_samples(record_line(sample).rstrip(b"\n") for sample in samples)
     derivation.add_sysinfos(record_line(info).rstrip(b"\n") for info in infos)
-    files = derivation.finish([]).files
-    assert derivation.result.bad == 0
-    return files
+    result = derivation.finish([])
+    assert result.bad == 0
+    return result.files
 
 
 def again(sample: Sample) -> Sample:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from vmsonar_archive.parquet import derive, sort
-from vmsonar_archive.parquet.days import derive_day
+from vmsonar_archive.parquet.derive import derive_day
 
 from tests.making.load import Recorder
 

@@ -15,7 +15,7 @@ import pytest
 from vmsonar_archive.bundle.increment import Acknowledged, read_acknowledged
 from vmsonar_archive.bundle.make import BundleOptions, bundle_into_folder, bundle_to_file
 from vmsonar_archive.format.frames import read_frames
-from vmsonar_archive.parquet.days import derive_day, journal_tables
+from vmsonar_archive.parquet.derive import derive_day, journal_tables
 from vmsonar_archive.read.findings import Finding, Severity
 from vmsonar_archive.records.fields import Sensitivity
 from vmsonar_archive.system.errors import VmsonarError

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vmsonar_archive.parquet.days import derive_day, journal_tables
+from vmsonar_archive.parquet.derive import derive_day, journal_tables
 
 from tests.making.bundles import make_archive
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from vmsonar_archive.parquet.days import derive_due
+from vmsonar_archive.parquet.derive import derive_due
 
 from tests.making.worlds import make, make_days, make_history
 from tests.parts import need

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from vmsonar_archive.parquet.days import derive_due
+from vmsonar_archive.parquet.derive import derive_due
 from vmsonar_inspect.tables.database import open_tables
 
 from tests.making.worlds import USAGE, make_days

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vmsonar_archive.parquet.days import derive_due
+from vmsonar_archive.parquet.derive import derive_due
 from vmsonar_archive.read.findings import Code, Severity
 from vmsonar_archive.system.errors import VmsonarError
 from vmsonar_archive.system.progress import Progress

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import vmsonar_inspect
-from vmsonar_archive.parquet.days import derive_day, derive_due
+from vmsonar_archive.parquet.derive import derive_day, derive_due
 
 from tests.making.worlds import make_days
 

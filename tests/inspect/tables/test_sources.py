@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from vmsonar_archive.parquet.days import derive_day, derive_due
+from vmsonar_archive.parquet.derive import derive_day, derive_due
 from vmsonar_inspect.tables.database import open_tables
 
 from tests.making.worlds import START, USAGE, Job, Machine, make, make_days
