@@ -5,8 +5,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from vmsonar_archive.records import FORMAT, KINDS, Stamp, SysInfo
-from vmsonar_archive.records.fields import Field, element_of, fields_of
-from vmsonar_archive.records.units import Sensitivity
+from vmsonar_archive.records.fields import Field, Sensitivity, element_of, fields_of
 from vmsonar_archive.system.errors import missing_extra
 
 if TYPE_CHECKING:
