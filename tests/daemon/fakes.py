@@ -87,3 +87,18 @@ class Slow(Fake):
                 file.write("x")
         let_pass(1)
         return super().collect(tick)
+
+
+class Mute(Fake):
+    """Collects, but fails when it is asked what it can see."""
+
+    name = "mute"
+
+    def __init__(self, _setup):
+        super().__init__()
+
+    def capabilities(self):
+        raise RuntimeError("not today")
+
+    def describe(self):
+        raise RuntimeError("not today")

@@ -9,12 +9,15 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
 from vmsonar_archive.read.reader import open_archive
 
 from tests.daemon.running import NODE, ROOT, command, daemon, events, fake, samples, stop, wait_for
+from tests.parts import requires
+from tests.real import stranger
 from tests.real.wait import let_pass
 from vmsonar.daemon.options import arguments_of, parse
 
@@ -169,6 +172,63 @@ def test_no_file_can_end_the_recorder(tmp_path, broken):
     assert code == 0
     assert f"keeping the old configuration: {config}: " in log
     assert "Traceback" not in log
+
+
+def test_a_root_that_is_not_there_is_refused(tmp_path):
+    config, archive = tmp_path / "config.yaml", tmp_path / "archive"
+    config.write_text("interval: 100ms\n")
+    with daemon(archive, f"--config={config}") as process:
+        config.write_text(f"interval: 100ms\nprocfs: {tmp_path}\n")
+        process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "keeping the old" in process.said())
+        before = len(samples(archive))
+        wait_for(lambda: len(samples(archive)) > before + 2)
+        _, code, log = stop(process)
+    assert code == 0
+    assert f"keeping the old configuration: procfs: {tmp_path} holds no stat" in log
+    assert len({sample.boot for sample in samples(archive)}) == 1
+
+
+def test_a_collector_that_cannot_say_what_it_sees_ends_nothing(tmp_path):
+    with daemon(
+        tmp_path, "--interval=100ms", entries=('Entry("mute", "tests.daemon.fakes", "Mute")',)
+    ) as process:
+        wait_for(lambda: len(samples(tmp_path)) > 2)
+        _, code, log = stop(process)
+    assert (code, "Traceback" in log) == (0, False)
+    with open_archive(tmp_path) as opened:
+        (info,) = opened.sysinfos()
+    assert [one.reason for one in info.capabilities] == ["RuntimeError: not today"]
+
+
+@requires("stranger")
+def test_a_reload_does_not_give_root_up_for_an_archive_of_somebody_else(tmp_path):
+    config, archive, others = tmp_path / "config.yaml", tmp_path / "archive", tmp_path / "others"
+    archive.mkdir(mode=0o700)
+    others.mkdir()
+    os.chown(others, stranger.STRANGER, stranger.STRANGER)
+    config.write_text(f"interval: 100ms\narchive: {archive}\n")
+    line = stranger.vmsonar("daemon", "--config", str(config))
+    process = subprocess.Popen(line, cwd=ROOT, env=stranger.environment(), stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(lambda: samples(archive))
+        config.write_text(f"interval: 100ms\narchive: {others}\n")
+        process.send_signal(signal.SIGHUP)
+        before = len(samples(archive))
+        wait_for(lambda: len(samples(archive)) > before + 5)
+        uids = {
+            line
+            for line in Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            if line.startswith("Uid")
+        }
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert uids == {"Uid:\t0\t0\t0\t0"}
+    assert f"keeping the old configuration: {others} belongs to" in log
+    assert not list(others.iterdir())
 
 
 @pytest.mark.parametrize(

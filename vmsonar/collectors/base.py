@@ -196,6 +196,14 @@ def capability(collector: str, item: str, reason: str | None = None, remedy: str
     return Capability(collector=collector, item=item, available=reason is None, reason=reason, remedy=remedy)
 
 
+def capabilities_of(collector: Collector) -> list[Capability]:
+    """What it says of itself; where it cannot say, why not. Examining the machine never ends the recorder."""
+    try:
+        return collector.capabilities()
+    except Exception as error:
+        return [capability(collector.name, "everything", f"{type(error).__name__}: {error}")]
+
+
 def readable(
     collector: str, item: str, path: Path, remedy: str | None = None, denied: str | None = None
 ) -> Capability:

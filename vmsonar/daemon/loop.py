@@ -8,8 +8,10 @@ from typing import TypeVar
 from vmsonar_archive.records import EventRow
 from vmsonar_archive.system.errors import Exit, VmsonarError
 from vmsonar_archive.system.files import raise_descriptor_limit
+from vmsonar_archive.system.rights import refuse_to_become_another
 
 from vmsonar import __version__
+from vmsonar.collectors.base import capabilities_of
 from vmsonar.collectors.registry import COLLECTORS, Entry
 from vmsonar.config.schema import Config
 from vmsonar.daemon.log import Log
@@ -146,16 +148,21 @@ class Daemon:
         return Exit.OK
 
     def _describe(self) -> None:
+        """Records what the machine is; where that fails, samples go on and the next day tries again."""
         session = self._session
-        info = gather(session.config.host, session.config, session.sampler.collectors, self._clock)
-        session.describe(info)
-        self._described = f"{info.time:%F}"
+        self._described = f"{self._clock.now():%F}"
+        try:
+            info = gather(session.config.host, session.config, session.sampler.collectors, self._clock)
+        except Exception as error:
+            self._log.error(f"cannot describe this machine: {type(error).__name__}: {error}")
+        else:
+            session.describe(info)
 
     def _say_what_is_hidden(self) -> None:
         hidden = [
             f"{one.collector}: {one.item}"
             for collector in self._session.sampler.collectors
-            for one in collector.capabilities()
+            for one in capabilities_of(collector)
             if not one.available and one.remedy is not None
         ]
         if hidden:
@@ -195,10 +202,12 @@ class Daemon:
         if config == old.config:
             self._log.info("the configuration has not changed")
             return False
-        if archive_to_write(self._options.archive, config.archive) == old.writer.root:
+        root = archive_to_write(self._options.archive, config.archive)
+        if root == old.writer.root:
             self._session = old.with_config(config)
             old.sampler.close()
         else:
+            refuse_to_become_another(root)
             self._session = Session.begin(config, self._options, self._identity.node, old.around)
             old.close()
         self._log.level = config.log

@@ -86,6 +86,10 @@ class Session:
         self, writer: ArchiveWriter, config: Config, node: NodeIdentity, around: Surroundings
     ) -> None:
         """Makes the collectors for an archive that is open."""
+        if not os.access(config.host.proc / "stat", os.R_OK):
+            raise VmsonarError(
+                f"procfs: {config.host.proc} holds no stat: name the root of a proc file system"
+            )
         self.writer = writer
         self.config = config
         self.node = node

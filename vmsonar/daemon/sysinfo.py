@@ -4,13 +4,14 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
 from vmsonar_archive.records import SysInfo
 
 from vmsonar import __version__
-from vmsonar.collectors.base import Collector
+from vmsonar.collectors.base import Collector, capabilities_of
 from vmsonar.collectors.node import parse_meminfo
 from vmsonar.config.schema import Config, plain
 from vmsonar.host import cloud, hardware
@@ -35,7 +36,7 @@ def gather(host: Host, config: Config, collectors: Iterable[Collector], clock: C
         **_system(host),
         **_hardware(host),
         **cast("dict[str, Any]", _from_collectors(collectors)),
-        capabilities=[one for collector in collectors for one in collector.capabilities()],
+        capabilities=[one for collector in collectors for one in capabilities_of(collector)],
         vmsonar_version=__version__,
         python_version=sys.version.split()[0],
         interval=round(config.interval * 1000),
@@ -76,8 +77,9 @@ def _hardware(host: Host) -> dict[str, Any]:
 def _from_collectors(collectors: list[Collector]) -> dict[str, list[object] | None]:
     answers: dict[str, list[Sequence[object] | None]] = {}
     for collector in collectors:
-        for field, answer in collector.describe().items():
-            answers.setdefault(field, []).append(answer)
+        with suppress(Exception):  # what cannot be told now is told another day, or by a gap row
+            for field, answer in collector.describe().items():
+                answers.setdefault(field, []).append(answer)
     return {field: _joined(given) for field, given in answers.items()}
 
 

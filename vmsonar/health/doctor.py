@@ -11,7 +11,7 @@ from vmsonar_archive.records import Capability
 from vmsonar_archive.system.errors import VmsonarError, way_to_add
 from vmsonar_archive.write.budget import free_bytes
 
-from vmsonar.collectors.base import Setup, Tick
+from vmsonar.collectors.base import Setup, Tick, capabilities_of
 from vmsonar.collectors.registry import COLLECTORS, Entry, make
 from vmsonar.config.quantities import show_size
 from vmsonar.config.schema import Config
@@ -62,7 +62,7 @@ def _collector(entry: Entry, setup: Setup) -> list[Capability]:
         return [_lacking(entry.name, "everything", f"{type(error).__name__}: {error}", None)]
     sampler = Sampler([collector], setup.config.interval, setup.clock, Log("error"))
     sampler.sample(_tick(setup))  # whatever fails, its capabilities tell what is missing
-    found = collector.capabilities()
+    found = capabilities_of(collector)
     sampler.close()
     return found
 

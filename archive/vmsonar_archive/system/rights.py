@@ -43,13 +43,26 @@ def write_as_owner(root: Path) -> str | None:
     """The same for whoever writes an archive that may be still to come; returns the owner's name if it is another."""
     if os.geteuid() != ROOT:
         return None
-    there = next(path for path in (root, *root.absolute().parents) if path.is_dir())
+    there = _nearest(root)
     status = os.stat(there)
     if status.st_uid != ROOT:
         _become(there, status, forever=True)
         return user_name(status.st_uid)
     refuse_exchangeable(there)
     return None
+
+
+def refuse_to_become_another(root: Path) -> None:
+    """Refuses, as root, an archive of somebody else: rights once given up do not come back."""
+    if os.geteuid() == ROOT != (uid := os.stat(_nearest(root)).st_uid):
+        raise VmsonarError(
+            f"{root} belongs to {user_name(uid)}: restart vmsonar to record there with their rights"
+        )
+
+
+def _nearest(root: Path) -> Path:
+    """The folder, or the one above it that exists."""
+    return next(path for path in (root, *root.absolute().parents) if path.is_dir())
 
 
 def refuse_exchangeable(folder: Path) -> None:
