@@ -41,11 +41,8 @@ VIEWS: tuple[str, ...] = (
 
 #: Views that are one query over different tables: the query's name.
 _QUERIES: dict[str, str] = {
-    **{f"{table}_totals": "series_totals" for table in ("process", "job", "container")},
-    **{
-        f"latest_{table}": "latest_info"
-        for table in ("sysinfo", "process_info", "job_info", "container_info")
-    },
+    **{name: "series_totals" for name in VIEWS if name.endswith("_totals")},
+    **{name: "latest_info" for name in VIEWS if name.startswith("latest_")},
 }
 
 #: The counters whose rises a view shows, by table.

@@ -258,11 +258,6 @@ class SegmentUnit(WorkUnit):
             if self._find(table, present) is None and self._find(table, present, ".none") is None
         ]
 
-    def derive(self, tables: Collection[str]) -> None:
-        """Derives those of these tables that are missing."""
-        if missing := self.missing(tables):
-            self._derive(missing)
-
     def files(self, tables: Collection[str]) -> dict[str, Path]:
         self.derive(tables)
         if self.window is not None:
@@ -320,18 +315,22 @@ class SegmentUnit(WorkUnit):
         """The contents of both folders."""
         return {} if self.kept is None else kept(self.kept), set(os.listdir(self.scratch))
 
-    def _derive(self, missing: Sequence[str]) -> None:
+    def derive(self, tables: Collection[str]) -> None:
+        """Derives those of these tables that are missing."""
+        missing = self.missing(tables)
+        if not missing:
+            return
         work = self.scratch / "work"
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         summaries = {name: [SUMMARIES[name]] for name in missing if name in SUMMARIES}
-        tables = {SUMMARIES.get(name, name) for name in missing}
-        result, damaged = self._derived(work, tables, summaries)
+        needed = {SUMMARIES.get(name, name) for name in missing}
+        result, damaged = self._derived(work, needed, summaries)
         if result.bad:
             first, segment = self.parts[0]
             place = f"{first.place}/{segment.path}"
             self._note([Finding.of(Code.BAD_RECORD, place, f"{result.bad} rows or records")])
-        files = [*result.files.values(), *(work / f"{table}.none" for table in tables - result.files.keys())]
+        files = [*result.files.values(), *(work / f"{table}.none" for table in needed - result.files.keys())]
         folder = None if damaged or result.bad else self.kept
         for path in files:
             path.touch()

@@ -39,7 +39,6 @@ def test_spilled_rows_come_back_in_their_order(tmp_path: Path, monkeypatch: pyte
         (derive, "_COLLECT_BYTES", 2000),
         (derive, "_HELD_BYTES", 20_000),
         (sort, "SPILL_ROWS", 7),
-        (sort, "SPILL_ROWS", 7),
         (sort, "PARTITION_ROWS", 100),
     ):
         monkeypatch.setattr(module, name, limit)
