@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from vmsonar_archive.system.errors import Exit
 
+from vmsonar.commands.options import flag, option
 from vmsonar.lifecycle.cloud_init import (
     Choices,
     Site,
@@ -19,61 +19,36 @@ from vmsonar.lifecycle.cloud_init import (
 )
 
 
-def command(
-    interval: Annotated[str | None, typer.Option(help="Time between samples.", metavar="10s")] = None,
+def cloud_init_command(
+    interval: Annotated[str | None, option("10s", "Time between samples.")] = None,
     wheels: Annotated[
-        str | None,
-        typer.Option(help="Folder on the image with the wheels of make wheelhouse.", metavar="DIR"),
+        str | None, option("DIR", "Folder on the image with the wheels of make wheelhouse.")
     ] = None,
     single: Annotated[
-        str | None,
-        typer.Option(
-            "--single-file", help="Path on the image or URL of the file of make single.", metavar="URL"
-        ),
+        str | None, option("URL", "Path on the image or URL of the file of make single.", "--single-file")
     ] = None,
-    sha256: Annotated[
-        str | None, typer.Option(help="Its SHA-256; anything else is not installed.", metavar="HEX")
-    ] = None,
+    sha256: Annotated[str | None, option("HEX", "Its SHA-256; anything else is not installed.")] = None,
     index: Annotated[
-        str | None,
-        typer.Option(help="Package index of your own; public ones have no vmsonar.", metavar="URL"),
+        str | None, option("URL", "Package index of your own; public ones have no vmsonar.")
     ] = None,
     requirements: Annotated[
-        Path | None,
-        typer.Option(
-            help="What may come from it: NAME==VERSION --hash=sha256:HEX in each line.", metavar="FILE"
-        ),
+        Path | None, option("FILE", "What may come from it: NAME==VERSION --hash=sha256:HEX in each line.")
     ] = None,
-    process_io: Annotated[bool, typer.Option("--process-io", help="Show the I/O of every process.")] = False,
-    one_shot: Annotated[
-        bool, typer.Option("--one-shot", help="A sample a minute instead of a daemon.")
-    ] = False,
-    save: Annotated[bool, typer.Option("--save", help="Bundle at shutdown, on the VM's own disk.")] = False,
+    process_io: Annotated[bool, flag("--process-io", "Show the I/O of every process.")] = False,
+    one_shot: Annotated[bool, flag("--one-shot", "A sample a minute instead of a daemon.")] = False,
+    save: Annotated[bool, flag("--save", "Bundle at shutdown, on the VM's own disk.")] = False,
     upload_url: Annotated[
         str | None,
-        typer.Option(
-            help="Where bundles go: s3://bucket/prefix/, mint+https://…, https://…{time}… or a folder.",
-            metavar="URL",
-        ),
+        option("URL", "Where bundles go: s3://bucket/prefix/, mint+https://…, https://…{time}… or a folder."),
     ] = None,
     token_file: Annotated[
-        str | None, typer.Option(help="File on the VM with the token for mint+https://.", metavar="FILE")
+        str | None, option("FILE", "File on the VM with the token for mint+https://.")
     ] = None,
-    notice: Annotated[
-        str | None, typer.Option(help="Watch for the end of the VM: aws, gcp or azure.", metavar="CLOUD")
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="Name of the group of machines.", metavar="NAME")
-    ] = None,
-    docker: Annotated[
-        bool, typer.Option("--docker", help="Also install what asks the container engine.")
-    ] = False,
-    nvidia: Annotated[
-        bool, typer.Option("--nvidia", help="Also install what asks the NVIDIA driver.")
-    ] = False,
-    kafka: Annotated[
-        str | None, typer.Option(help="Forward to these brokers.", metavar="HOST:PORT,…")
-    ] = None,
+    notice: Annotated[str | None, option("CLOUD", "Watch for the end of the VM: aws, gcp or azure.")] = None,
+    cluster: Annotated[str | None, option("NAME", "Name of the group of machines.")] = None,
+    docker: Annotated[bool, flag("--docker", "Also install what asks the container engine.")] = False,
+    nvidia: Annotated[bool, flag("--nvidia", "Also install what asks the NVIDIA driver.")] = False,
+    kafka: Annotated[str | None, option("HOST:PORT,…", "Forward to these brokers.")] = None,
 ) -> int:
     """Prints a part for cloud-init, to be used alone or merged with other parts.
 

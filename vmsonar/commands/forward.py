@@ -5,14 +5,13 @@ from functools import partial
 from typing import Annotated
 
 import msgspec
-import typer
 from vmsonar_archive.bundle.redact import parse_kinds
 from vmsonar_archive.records import KINDS
 from vmsonar_archive.system.errors import AnswerIsNo, Exit, UsageError
 from vmsonar_archive.system.moments import moment_in_utc, span_words
 from vmsonar_archive.system.rights import make_for_owner, work_as_owner
 
-from vmsonar.commands.options import ArchiveOption, ConfigOption, JsonOption, seconds_of
+from vmsonar.commands.options import ArchiveOption, ConfigOption, JsonOption, flag, option, seconds_of
 from vmsonar.commands.output import print_json, say
 from vmsonar.config.file import load_config
 from vmsonar.config.schema import Forward
@@ -25,30 +24,24 @@ from vmsonar.forward.status import ForwardStatus, is_all_sent
 from vmsonar.host.roots import archive_to_read, forward_state
 
 
-def command(
+def forward_command(
     archive: ArchiveOption = None,
     config: ConfigOption = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Send what there is; exit 0 when all of it is acknowledged.")
+        bool, flag("--once", "Send what there is; exit 0 when all of it is acknowledged.")
     ] = False,
     timeout: Annotated[
-        str, typer.Option(metavar="2min", help="How long --once may take; 0s means as long as it takes.")
+        str, option("2min", "How long --once may take; 0s means as long as it takes.")
     ] = "2min",
     since: Annotated[
         str | None,
-        typer.Option(
-            "--since",
-            "--from",
-            metavar="TIME",
-            help="Send again from then on: 2026-11-16T08:00Z, today, 2h (ago).",
-        ),
+        option("TIME", "Send again from then on: 2026-11-16T08:00Z, today, 2h (ago).", "--since", "--from"),
     ] = None,
     select: Annotated[
-        list[str] | None, typer.Option(metavar="KIND", help="Only this kind of row, or sysinfo; repeatable.")
+        list[str] | None, option("KIND", "Only this kind of row, or sysinfo; repeatable.")
     ] = None,
     redact: Annotated[
-        str | None,
-        typer.Option(metavar="KINDS", help="Hide user, host, command, path, label, or all; as bundle does."),
+        str | None, option("KINDS", "Hide user, host, command, path, label, or all; as bundle does.")
     ] = None,
     json: JsonOption = False,
 ) -> int:

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
-from vmsonar_archive.read.findings import Finding
-from vmsonar_archive.system.errors import VmsonarError
+from vmsonar_archive.read.findings import Finding, Severity
+from vmsonar_archive.system.errors import Exit, VmsonarError
 from vmsonar_archive.system.progress import Progress
 from vmsonar_archive.system.text import printable
 
@@ -135,3 +135,9 @@ def print_findings(
     if len(findings) > _MOST_FINDINGS:
         inside = f" in {where}: --json lists them all" if where else ""
         say(f"and {len(findings) - _MOST_FINDINGS} more{inside}", to)
+
+
+def tell_findings(findings: Sequence[Finding]) -> Exit:
+    """Prints what was found on the way to an answer, beside it; returns the exit code."""
+    print_findings(findings, codes=False, to=sys.stderr)
+    return Exit.NO if any(finding.severity is Severity.ERROR for finding in findings) else Exit.OK

@@ -1,21 +1,19 @@
 """`vmsonar sql`: DuckDB over every kind as a table."""
 
 import io
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from vmsonar_archive.read.findings import Finding, Severity
+from vmsonar_archive.read.findings import Finding
 from vmsonar_archive.system.errors import AnswerIsNo, Exit, UsageError
 from vmsonar_archive.system.moments import moment_in_utc
 from vmsonar_archive.system.rights import published, work_as_owner
 from vmsonar_archive.write.outputs import CSV, JSON, PARQUET, guard, whole
 from vmsonar_inspect.tables.where import TimeFrame
 
-from vmsonar.commands.options import ForceOption, SinceOption, UntilOption
-from vmsonar.commands.output import print_findings, print_table, writing_to
+from vmsonar.commands.options import ForceOption, SinceOption, UntilOption, argument, flag, option
+from vmsonar.commands.output import print_json, print_table, tell_findings, writing_to
 from vmsonar.host.streams import for_programs
 
 if TYPE_CHECKING:
@@ -31,12 +29,7 @@ class AnswerFormat(StrEnum):
     parquet = "parquet"
 
 
-_KINDS = {
-    AnswerFormat.table: CSV,
-    AnswerFormat.csv: CSV,
-    AnswerFormat.json: JSON,
-    AnswerFormat.parquet: PARQUET,
-}
+_KINDS = {AnswerFormat.json: JSON, AnswerFormat.parquet: PARQUET}
 
 
 class QueryEngine(StrEnum):
@@ -46,34 +39,24 @@ class QueryEngine(StrEnum):
     spark = "spark"
 
 
-def command(
+def sql_command(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="PATH… QUERY", help="Archives, bundles, folders of them, lakes; then the query."
-        ),
+        argument("PATH… QUERY", "Archives, bundles, folders of them, lakes; then the query."),
     ] = None,
-    form: Annotated[
-        AnswerFormat, typer.Option("--format", help="How the answer looks.")
-    ] = AnswerFormat.table,
+    form: Annotated[AnswerFormat, flag("--format", "How the answer looks.")] = AnswerFormat.table,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            help="Write the answer to a file: as CSV unless --format.",
-            metavar="FILE",
-            readable=False,
-        ),
+        option("FILE", "Write the answer to a file: as CSV unless --format.", "-o", "--output"),
     ] = None,
     force: ForceOption = False,
     since: SinceOption = None,
     until: UntilOption = None,
-    tables: Annotated[bool, typer.Option("--tables", help="Explain every table and column.")] = False,
+    tables: Annotated[bool, flag("--tables", "Explain every table and column.")] = False,
     engine: Annotated[
-        QueryEngine, typer.Option(help="Spark is for lakes that one machine cannot hold.")
+        QueryEngine, flag("--engine", "Spark is for lakes that one machine cannot hold.")
     ] = QueryEngine.duckdb,
-    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    json: Annotated[bool, flag("--json", "The same as --format json.")] = False,
 ) -> int:
     """Answers an SQL query over archives, bundles and lakes; every kind is a table, every rollup a view.
 
@@ -89,12 +72,11 @@ def command(
     if form is AnswerFormat.parquet and output is None:
         raise UsageError("--format parquet writes a file: name it with -o")
     if output is not None:
-        output = guard(output, paths, _KINDS[form], force=force)
+        output = guard(output, paths, _KINDS.get(form, CSV), force=force)
     work_as_owner(paths, output=output is not None)
     asked = _ask_spark if engine is QueryEngine.spark else _ask_duckdb
     findings = asked(paths, query, TimeFrame(moment_in_utc(since), moment_in_utc(until)), form, output)
-    print_findings(findings, codes=False, to=sys.stderr)
-    return Exit.NO if any(finding.severity is Severity.ERROR for finding in findings) else Exit.OK
+    return tell_findings(findings)
 
 
 def _ask_duckdb(
@@ -156,8 +138,6 @@ def _answer(result: Any, form: AnswerFormat, output: Path | None) -> None:
 def explain(form: AnswerFormat) -> None:
     """Every table and view with its columns."""
     from vmsonar_inspect.tables.catalog import catalog
-
-    from vmsonar.commands.output import print_json
 
     entries = catalog()
     if form is AnswerFormat.json:

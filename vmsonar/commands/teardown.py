@@ -5,10 +5,9 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from vmsonar_archive.system.errors import UsageError
 
-from vmsonar.commands.options import ArchiveOption, ConfigOption, JsonOption, seconds_of
+from vmsonar.commands.options import ArchiveOption, ConfigOption, JsonOption, flag, option, seconds_of
 from vmsonar.commands.output import print_json, say
 from vmsonar.config.file import load_config
 from vmsonar.config.schema import Config
@@ -17,16 +16,14 @@ from vmsonar.lifecycle.step import Saved
 from vmsonar.lifecycle.teardown import Forwarding, SaveJob, increment, is_configured, resume, teardown
 
 
-def command(
+def teardown_command(
     archive: ArchiveOption = None,
     config: ConfigOption = None,
-    limit: Annotated[str, typer.Option(metavar="2min", help="How long all of it may take.")] = "2min",
+    limit: Annotated[str, option("2min", "How long all of it may take.")] = "2min",
     only_new: Annotated[
-        bool, typer.Option("--increment", help="Send what is new while the VM lives; for a timer.")
+        bool, flag("--increment", "Send what is new while the VM lives; for a timer.")
     ] = False,
-    only_waiting: Annotated[
-        bool, typer.Option("--resume", help="Send only bundles that wait on the disk.")
-    ] = False,
+    only_waiting: Annotated[bool, flag("--resume", "Send only bundles that wait on the disk.")] = False,
     json: JsonOption = False,
 ) -> int:
     """Bundles what no bundle has taken yet, signs it, brings it where the section `save` says, and forwards the rest.
