@@ -13,8 +13,7 @@ from vmsonar_archive.verify.recover import Recovered
 from vmsonar import cli
 from vmsonar.config.schema import Collectors, Config
 from vmsonar.daemon.once import Appended, append_one
-from vmsonar.forward.cursor import Counts
-from vmsonar.forward.status import ForwardStatus
+from vmsonar.forward.state import Counts, ForwardStatus
 from vmsonar.health.status import Error, Status
 from vmsonar.lifecycle.step import Saved
 

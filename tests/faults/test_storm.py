@@ -24,7 +24,7 @@ from vmsonar.daemon.log import Log
 from vmsonar.daemon.signals import Signals
 from vmsonar.forward.plan import ForwardPlan
 from vmsonar.forward.run import Forwarder, RunOptions
-from vmsonar.forward.status import is_all_sent
+from vmsonar.forward.state import is_all_sent
 
 pytestmark = pytest.mark.slow
 

@@ -17,10 +17,10 @@ from vmsonar.config.file import load_config
 from vmsonar.config.schema import Forward
 from vmsonar.daemon.log import Log
 from vmsonar.daemon.signals import Signals, leave_soon
-from vmsonar.forward.messages import Refused
+from vmsonar.forward.messages import ReceiverRefused
 from vmsonar.forward.plan import ForwardPlan
 from vmsonar.forward.run import Forwarder, RunOptions
-from vmsonar.forward.status import ForwardStatus, is_all_sent
+from vmsonar.forward.state import ForwardStatus, is_all_sent
 from vmsonar.host.roots import archive_to_read, forward_state
 
 
@@ -65,7 +65,7 @@ def forward_command(
     forwarder = Forwarder(root, state, plan, options, Log(settings.log), signals)
     try:
         status = forwarder.run()
-    except Refused as error:
+    except ReceiverRefused as error:
         if json and forwarder.status is not None:
             print_json(forwarder.status)
         raise AnswerIsNo(str(error)) if once else error from None

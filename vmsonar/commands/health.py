@@ -8,7 +8,7 @@ from vmsonar.commands.output import print_json, print_table, say
 from vmsonar.config.file import load_config
 from vmsonar.config.quantities import show_size
 from vmsonar.daemon.session import budget_of
-from vmsonar.forward.status import show_status
+from vmsonar.forward.state import show_status
 from vmsonar.health.status import Status, status
 from vmsonar.host.clock import Clock
 from vmsonar.host.roots import archive_to_read, archive_to_write, forward_state

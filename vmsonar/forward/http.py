@@ -3,7 +3,6 @@
 import re
 import ssl
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from vmsonar_archive.system import web
 from vmsonar_archive.system.text import masked, without_query
 from vmsonar_archive.system.web import Answer, ProxyRefused, Request
 
-from vmsonar.forward.messages import Fate, ForwardMessage, Outcome, Refused, Sender
+from vmsonar.forward.messages import Fate, ForwardMessage, Outcome, ReceiverRefused, Sender
 from vmsonar.host.backoff import Backoff, jitter
 
 # Too large, or something in it that the server cannot take: alone or divided it may pass, and so may others.
@@ -23,21 +22,7 @@ _LONGEST_WAIT = 300.0
 _SHORTEST = 0.1
 
 
-class Form(ABC):
-    """The encoding of messages in a body."""
-
-    content_type: str
-
-    @abstractmethod
-    def encode(self, message: ForwardMessage) -> bytes:
-        """One message."""
-
-    @abstractmethod
-    def join(self, parts: list[bytes]) -> bytes:
-        """The whole body."""
-
-
-class JsonForm(Form):
+class JsonForm:
     """`{"records":[{"topic","key","headers","value"}, …]}`."""
 
     content_type = "application/json"
@@ -50,7 +35,7 @@ class JsonForm(Form):
         return b'{"records":[' + b",".join(parts) + b"]}"
 
 
-class ProxyForm(Form):
+class ProxyForm:
     """The form of Sonar's HTTP proxy for Kafka: per message a header line, then exactly `data-size` bytes."""
 
     content_type = "application/octet-stream"
@@ -90,11 +75,10 @@ class HttpSender(Sender):
     def __init__(
         self,
         endpoint: Endpoint,
-        form: Form,
+        form: JsonForm | ProxyForm,
         backoff: Backoff | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        super().__init__()
         self._endpoint = endpoint
         self._form = form
         self._backoff = backoff or Backoff()
@@ -135,9 +119,9 @@ class HttpSender(Sender):
         if endpoint.authorization:
             headers["Authorization"] = endpoint.authorization
         request = Request("POST", headers, self._form.join([part for _, part in batch]))
-        left = endpoint.timeout if self.end is None else max(_SHORTEST, self.end - time.monotonic())
+        seconds = min(endpoint.timeout, max(_SHORTEST, self.end - time.monotonic()))
         try:
-            answer = web.ask(urlsplit(endpoint.url), request, min(endpoint.timeout, left), endpoint.context)
+            answer = web.ask(urlsplit(endpoint.url), request, seconds, endpoint.context)
         except OSError as error:
             self._check_final(error)
             return self._later(f"cannot reach {endpoint.shown}: {web.reason_of(error)}")
@@ -153,7 +137,7 @@ class HttpSender(Sender):
         said = f"{said} ({detail})" if detail else said
         if answer.status in _NOT_TAKEN:
             return self._done(batch, Fate.NOT_TAKEN, said)
-        raise Refused(f"{said}: check forward.url and the credentials")
+        raise ReceiverRefused(f"{said}: check forward.url and the credentials")
 
     def _done(self, batch: list[tuple[int, bytes]], fate: Fate, detail: str = "") -> list[Outcome]:
         for _ in batch:
@@ -175,6 +159,8 @@ class HttpSender(Sender):
         shown = self._endpoint.shown
         if isinstance(error, ssl.SSLCertVerificationError):
             said = error.verify_message
-            raise Refused(f"the certificate of {shown} is not trusted ({said}): check forward.tls.ca_file")
+            raise ReceiverRefused(
+                f"the certificate of {shown} is not trusted ({said}): check forward.tls.ca_file"
+            )
         if isinstance(error, ProxyRefused) and 400 <= error.status < 500:
-            raise Refused(f"the proxy refuses {shown} ({error}): check HTTPS_PROXY")
+            raise ReceiverRefused(f"the proxy refuses {shown} ({error}): check HTTPS_PROXY")

@@ -65,10 +65,10 @@ def topics(forward: Forward, cluster: str) -> dict[str, str]:
     return {kind: f"{prefix}{cluster}.{kind}" for kind in ("sample", "sysinfo")}
 
 
-def password(forward: Forward, environment: Mapping[str, str] = os.environ) -> str:
+def password(forward: Forward) -> str:
     if forward.password_file is None:
         raise UsageError(f"forward.auth: {forward.auth} needs password_file")
-    return read_secret(forward.password_file, "forward.password_file", environment)
+    return read_secret(forward.password_file, "forward.password_file")
 
 
 def secrets(forward: Forward) -> tuple[str, ...]:
@@ -112,8 +112,9 @@ def _security(forward: Forward, cluster: str) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "security.protocol": "SSL" if forward.auth == "none" else "SASL_SSL",
         "ssl.endpoint.identification.algorithm": "https",
-        **({"ssl.ca.location": _readable(tls.ca_file, "ca_file")} if tls.ca_file else {}),
     }
+    if tls.ca_file:
+        settings["ssl.ca.location"] = _readable(tls.ca_file, "ca_file")
     if tls.certificate_file:
         settings["ssl.certificate.location"] = _readable(tls.certificate_file, "certificate_file")
         settings["ssl.key.location"] = _readable(tls.key_file or tls.certificate_file, "key_file")
@@ -173,10 +174,9 @@ def _secret_path(name: str, key: str, environment: Mapping[str, str]) -> Path:
     return Path(folder) / name
 
 
-def _readable(name: str | None, key: str) -> str:
-    path = Path(name or "")
+def _readable(path: str, key: str) -> str:
     try:
-        path.open("rb").close()
+        open(path, "rb").close()
     except OSError as error:
         raise UsageError(f"forward.tls.{key}: cannot read {path}: {error.strerror}") from None
-    return str(path)
+    return path

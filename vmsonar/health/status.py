@@ -14,7 +14,7 @@ from vmsonar_archive.system.errors import VmsonarError
 from vmsonar_archive.write.budget import Budget, free_bytes
 from vmsonar_archive.write.lock import holder
 
-from vmsonar.forward.status import ForwardStatus, read_status
+from vmsonar.forward.state import ForwardStatus, read_status
 
 _WINDOW = timedelta(hours=1)
 # A recorder that is a few ticks behind on a busy machine is not ill.
