@@ -3,9 +3,8 @@
 import os
 import tempfile
 from contextlib import nullcontext
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from vmsonar_archive.read.findings import Finding
@@ -19,17 +18,11 @@ from vmsonar.config.file import archive_in_question
 from vmsonar.config.quantities import show_size
 
 
-class ExportLayout(StrEnum):
-    """Whose layout is written."""
-
-    sonar = "sonar"
-    parquet = "parquet"
-    csv = "csv"
-
-
 def export_command(
     paths: Annotated[list[str], argument("PATH…", "Archives, bundles, folders of them, lakes.")],
-    to: Annotated[ExportLayout, typer.Option("--to", help="The layout.", show_default=False)],
+    to: Annotated[
+        Literal["sonar", "parquet", "csv"], typer.Option("--to", help="The layout.", show_default=False)
+    ],
     output: Annotated[str, option("DIR", "A folder; for parquet also s3://bucket/prefix.", "-o", "--output")],
     cluster: Annotated[str, option("NAME", "Name of the cluster in Sonar's records.")] = "vmsonar",
     tables: Annotated[str | None, option("NAMES", "Tables and views for csv, with commas between.")] = None,
@@ -44,16 +37,16 @@ def export_command(
     if is_local:
         guard(Path(output), paths)
     work_as_owner(paths, output=True)
-    if is_local and to is ExportLayout.parquet:
+    if is_local and to == "parquet":
         _refuse_lake_out_of_reach(Path(output))
     with (
         writing_to(output),
         published(Path(output)) if is_local else nullcontext(output) as place,
         tempfile.TemporaryDirectory(prefix="vmsonar-") as scratch,
     ):
-        if to is ExportLayout.parquet:
+        if to == "parquet":
             told, findings = _parquet(paths, str(place), Path(scratch))
-        elif to is ExportLayout.csv:
+        elif to == "csv":
             told, findings = _csv(paths, Path(place), tables, force)
         else:
             told, findings = _sonar(paths, Path(place), cluster, Path(scratch), force)

@@ -1,9 +1,8 @@
 """`vmsonar sql`: DuckDB over every kind as a table."""
 
 import io
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Literal
 
 from vmsonar_archive.read.findings import Finding
 from vmsonar_archive.system.errors import AnswerIsNo, Exit, UsageError
@@ -16,27 +15,9 @@ from vmsonar.commands.options import ForceOption, SinceOption, UntilOption, argu
 from vmsonar.commands.output import print_json, print_table, tell_findings, writing_to
 from vmsonar.host.streams import for_programs
 
-if TYPE_CHECKING:
-    from vmsonar_inspect.tables.database import Tables
-
-
-class AnswerFormat(StrEnum):
-    """How the answer looks."""
-
-    table = "table"
-    csv = "csv"
-    json = "json"
-    parquet = "parquet"
-
-
-_KINDS = {AnswerFormat.json: JSON, AnswerFormat.parquet: PARQUET}
-
-
-class QueryEngine(StrEnum):
-    """Who runs the query."""
-
-    duckdb = "duckdb"
-    spark = "spark"
+#: How the answer looks.
+AnswerFormat = Literal["table", "csv", "json", "parquet"]
+_KINDS = {"json": JSON, "parquet": PARQUET}
 
 
 def sql_command(
@@ -44,7 +25,7 @@ def sql_command(
         list[str] | None,
         argument("PATH… QUERY", "Archives, bundles, folders of them, lakes; then the query."),
     ] = None,
-    form: Annotated[AnswerFormat, flag("--format", "How the answer looks.")] = AnswerFormat.table,
+    form: Annotated[AnswerFormat, flag("--format", "How the answer looks.")] = "table",
     output: Annotated[
         Path | None,
         option("FILE", "Write the answer to a file: as CSV unless --format.", "-o", "--output"),
@@ -54,27 +35,27 @@ def sql_command(
     until: UntilOption = None,
     tables: Annotated[bool, flag("--tables", "Explain every table and column.")] = False,
     engine: Annotated[
-        QueryEngine, flag("--engine", "Spark is for lakes that one machine cannot hold.")
-    ] = QueryEngine.duckdb,
+        Literal["duckdb", "spark"], flag("--engine", "Spark is for lakes that one machine cannot hold.")
+    ] = "duckdb",
     json: Annotated[bool, flag("--json", "The same as --format json.")] = False,
 ) -> int:
     """Answers an SQL query over archives, bundles and lakes; every kind is a table, every rollup a view.
 
     Example: vmsonar sql /var/lib/vmsonar "SELECT command, cores_p95 FROM job_usage ORDER BY cpu_seconds DESC"
     """
-    form = AnswerFormat.json if json else form
+    form = "json" if json else form
     if tables:
         explain(form)
         return Exit.OK
     if not arguments or len(arguments) < 2:
         raise UsageError('give at least one path and then the query: vmsonar sql PATH… "SELECT …"')
     *paths, query = arguments
-    if form is AnswerFormat.parquet and output is None:
+    if form == "parquet" and output is None:
         raise UsageError("--format parquet writes a file: name it with -o")
     if output is not None:
         output = guard(output, paths, _KINDS.get(form, CSV), force=force)
     work_as_owner(paths, output=output is not None)
-    asked = _ask_spark if engine is QueryEngine.spark else _ask_duckdb
+    asked = _ask_spark if engine == "spark" else _ask_duckdb
     findings = asked(paths, query, TimeFrame(moment_in_utc(since), moment_in_utc(until)), form, output)
     return tell_findings(findings)
 
@@ -82,12 +63,19 @@ def sql_command(
 def _ask_duckdb(
     paths: list[str], query: str, frame: TimeFrame, form: AnswerFormat, output: Path | None
 ) -> list[Finding]:
+    import duckdb
     from vmsonar_inspect.show.answers import why_no_samples
     from vmsonar_inspect.tables.database import open_tables
 
     with open_tables(paths, since=frame.since, until=frame.until) as opened:
         nothing = why_no_samples(opened, frame, paths)
-        _answer(_run(opened, query, form), form, output)
+        try:
+            result = opened.locked_sql(query, batches=form == "parquet")
+        except duckdb.OutOfMemoryException:
+            raise
+        except duckdb.Error as error:
+            raise UsageError(str(error)) from None
+        _answer(result, form, output)
         if nothing is not None:
             raise AnswerIsNo(nothing)
         return opened.findings
@@ -103,29 +91,18 @@ def _ask_spark(
         return opened.findings
 
 
-def _run(tables: "Tables", query: str, form: AnswerFormat) -> Any:
-    import duckdb
-
-    try:
-        return tables.locked_sql(query, batches=form is AnswerFormat.parquet)
-    except duckdb.OutOfMemoryException:
-        raise
-    except duckdb.Error as error:
-        raise UsageError(str(error)) from None
-
-
 def _answer(result: Any, form: AnswerFormat, output: Path | None) -> None:
     from vmsonar_inspect.tables import results
 
-    if form is AnswerFormat.parquet:
+    if form == "parquet":
         assert output is not None
         with writing_to(output), published(output) as place, whole(place) as sink:
             results.answer_parquet(result, sink)
-    elif form is AnswerFormat.table and output is None:
+    elif form == "table" and output is None:
         rows = ([results.shown(value) for value in row] for row in results.rows_of(result))
         print_table(results.names_of(result), rows)
     else:
-        write = results.answer_json if form is AnswerFormat.json else results.answer_csv
+        write = results.answer_json if form == "json" else results.answer_csv
         if output is None:
             write(result, for_programs())
             return
@@ -140,7 +117,7 @@ def explain(form: AnswerFormat) -> None:
     from vmsonar_inspect.tables.catalog import catalog
 
     entries = catalog()
-    if form is AnswerFormat.json:
+    if form == "json":
         print_json(entries)
         return
     for entry in entries:

@@ -37,7 +37,10 @@ def teardown_command(
     # Told to stop, by timeout(1) for example: what was begun is ended too, not left to itself.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     settings = load_config(config)
-    job = SaveJob(archive_to_read(archive, settings.archive), settings.save, _seconds(limit))
+    seconds = seconds_of(limit, "--limit")
+    if seconds < 1:
+        raise UsageError("--limit: less than a second is no time at all")
+    job = SaveJob(archive_to_read(archive, settings.archive), settings.save, seconds)
     part = increment if only_new else resume if only_waiting else None
     saved = part(job) if part else _everything(job, settings, config)
     _tell(saved, json)
@@ -52,13 +55,6 @@ def _everything(job: SaveJob, settings: Config, config: Path | None) -> Saved:
     if forwarding is not None:
         forwarding.tell(saved)
     return saved
-
-
-def _seconds(text: str) -> float:
-    seconds = seconds_of(text, "--limit")
-    if seconds < 1:
-        raise UsageError("--limit: less than a second is no time at all")
-    return seconds
 
 
 def _tell(saved: Saved, json: bool) -> None:
