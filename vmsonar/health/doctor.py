@@ -71,15 +71,12 @@ def _collector(entry: Entry, setup: Setup) -> list[Capability]:
     except Exception as error:
         return [_judged(entry.name, "everything", f"{type(error).__name__}: {error}", None)]
     sampler = Sampler([collector], setup.config.interval, setup.clock, Log("error"))
-    sampler.sample(_tick(setup))  # whatever fails, its capabilities tell what is missing
+    clock = setup.clock
+    tick = Tick(time=clock.now(), boottime=clock.boottime_ns(), boot=boot_id(setup.host), fresh=True)
+    sampler.sample(tick)  # whatever fails, its capabilities tell what is missing
     found = collector.capabilities()
     sampler.close()
     return found
-
-
-def _tick(setup: Setup) -> Tick:
-    clock = Clock()
-    return Tick(time=clock.now(), boottime=clock.boottime_ns(), boot=boot_id(setup.host), fresh=True)
 
 
 def _judged(collector: str, item: str, lacking: str | None, remedy: str | None) -> Capability:

@@ -48,12 +48,11 @@ class Saved(msgspec.Struct, kw_only=True):
             return Exit.CANNOT
         return Exit.NO if self.damaged else Exit.OK
 
-    def add(self, part: "Saved | None") -> None:
+    def add(self, part: "Saved") -> None:
         """Adds the result of a step."""
-        if part is not None:
-            self.delivered += part.delivered
-            self.troubles += part.troubles
-            self.damaged |= part.damaged
+        self.delivered += part.delivered
+        self.troubles += part.troubles
+        self.damaged |= part.damaged
 
 
 class TeardownStep(msgspec.Struct, frozen=True, kw_only=True):

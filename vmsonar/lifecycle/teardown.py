@@ -88,24 +88,23 @@ def _save(job: SaveJob, what: _Work, *, keep: bool = False) -> Saved:
             saved.troubles.append(_BUSY)
         elif target is not None:
             left = end - time.monotonic()
-            saved.add(_try(saved, job.step(what), left * _SENDING_SHARE if keep else left))
+            saved.add(_try(job.step(what), left * _SENDING_SHARE if keep else left))
         if keep and (target is None or saved.troubles):
-            kept = _try(saved, job.step("keep"), max(1.0, end - time.monotonic()))
-            if target is None:
-                saved.add(kept)
+            kept = _try(job.step("keep"), max(1.0, end - time.monotonic()))
+            # What is kept for a target is not delivered: it waits.
+            saved.add(kept if target is None else Saved(troubles=kept.troubles))
     if target is not None:
         saved.waiting = [str(path) for path in waiting_bundles(Path(job.save.waiting))]
     return saved
 
 
-def _try(saved: Saved, step: TeardownStep, seconds: float) -> Saved | None:
+def _try(step: TeardownStep, seconds: float) -> Saved:
     try:
         return run_step(step, seconds)
     except OutOfTime as error:
-        saved.troubles.append(f"{error}: gave up")
+        return Saved(troubles=[f"{error}: gave up"])
     except VmsonarError as error:
-        saved.troubles.append(str(error))
-    return None
+        return Saved(troubles=[str(error)])
 
 
 @contextmanager
