@@ -19,7 +19,7 @@ from vmsonar.daemon.log import Log
 from vmsonar.daemon.signals import Signals, leave_soon
 from vmsonar.forward.messages import ReceiverRefused
 from vmsonar.forward.plan import ForwardPlan
-from vmsonar.forward.run import Forwarder, RunOptions
+from vmsonar.forward.run import Forwarder
 from vmsonar.forward.state import ForwardStatus, is_all_sent
 from vmsonar.host.roots import archive_to_read, forward_state
 
@@ -53,16 +53,14 @@ def forward_command(
     """
     settings = load_config(config)
     forward = _with_options(settings.forward, select, redact)
-    options = RunOptions(
-        once, seconds_of(timeout, "--timeout") or None if once else None, moment_in_utc(since)
-    )
+    limit, begin = seconds_of(timeout, "--timeout") or None if once else None, moment_in_utc(since)
     plan = ForwardPlan(forward)
     root, state = archive_to_read(archive, settings.archive), forward_state(forward.state)
     make_for_owner(state, root)
     work_as_owner([root], output=True)
     signals = Signals(hurry=partial(leave_soon, signal.SIGINT))
     signals.install()
-    forwarder = Forwarder(root, state, plan, options, Log(settings.log), signals)
+    forwarder = Forwarder(root, state, plan, Log(settings.log), signals, once, limit, begin)
     try:
         status = forwarder.run()
     except ReceiverRefused as error:
@@ -73,11 +71,11 @@ def forward_command(
         signals.uninstall()
     if signals.interrupted:
         return 128 + signal.SIGINT
-    if options.since is not None and once and is_all_sent(status) and not forwarder.sent_now:
+    if begin is not None and once and is_all_sent(status) and not forwarder.sent_now:
         if json:
             print_json(status)
         until = f": the last is of {status.sent_until}" if status.sent_until else ""
-        raise AnswerIsNo(f"no records {span_words(options.since, None)}{until}")
+        raise AnswerIsNo(f"no records {span_words(begin, None)}{until}")
     return _answer(status, once, json)
 
 
@@ -97,18 +95,16 @@ def _answer(status: ForwardStatus, once: bool, json: bool) -> int:
         print_json(status)
     if not once:
         return Exit.OK
-    left = status.lag_records
-    if not json and is_all_sent(status):
+    if json:
+        return Exit.OK if is_all_sent(status) else Exit.NO
+    if is_all_sent(status):
         counts = status.counts
         passed = f"; {counts.undeliverable} undeliverable messages are in undeliverable.jsonl"
         unread = f"; {counts.unreadable} records cannot be read"
         told = (passed if counts.undeliverable else "") + (unread if counts.unreadable else "")
         say(f"all is sent: {counts.sent} records to {status.destination}{told}")
-    if is_all_sent(status):
         return Exit.OK
-    if json:
-        return Exit.NO
     why = f" ({status.trouble})" if status.trouble else ""
     raise AnswerIsNo(
-        f"{left} records are not acknowledged by {status.destination}{why}: the archive still holds them"
+        f"{status.lag_records} records are not acknowledged by {status.destination}{why}: the archive still holds them"
     )

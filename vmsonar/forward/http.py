@@ -4,7 +4,6 @@ import re
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -72,17 +71,10 @@ class Endpoint:
 class HttpSender(Sender):
     """Retries what may succeed later, with growing random pauses; stops at what will not."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        form: JsonForm | ProxyForm,
-        backoff: Backoff | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, form: JsonForm | ProxyForm) -> None:
         self._endpoint = endpoint
         self._form = form
-        self._backoff = backoff or Backoff()
-        self._sleep = sleep
+        self._backoff = Backoff()
         self._queue: deque[tuple[int, bytes]] = deque()
         self._not_before = 0.0
 
@@ -91,11 +83,11 @@ class HttpSender(Sender):
 
     def wait(self, seconds: float) -> list[Outcome]:
         if not self._queue:
-            self._sleep(seconds)
+            time.sleep(seconds)
             return []
         pause = self._not_before - time.monotonic()
         if pause > 0:
-            self._sleep(min(pause, seconds))
+            time.sleep(min(pause, seconds))
             return []
         return self._post(self._next_batch())
 

@@ -30,6 +30,19 @@ _AROUND = re.compile(
     r"|SSL handshake failed: |error:[0-9A-F]+:SSL routines:[^:]*:|: broker certificate could not be verified.*"
 )
 
+# librdkafka's names of errors: about this one message; about the login, the certificate, the rights, the topic.
+_NOT_TAKEN = (
+    "MSG_SIZE_TOO_LARGE",
+    "RECORD_LIST_TOO_LARGE",
+    "INVALID_MSG",
+    "INVALID_RECORD",
+    "POLICY_VIOLATION",
+)
+_LOGIN = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM")
+_UNTRUSTED = ("_SSL",)
+_RIGHTS = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")
+_NO_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC")
+
 # X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH.
 _OTHER_HOST = (62, 64)
 
@@ -138,11 +151,11 @@ class KafkaSender(Sender):
             self._judge(token, error, delivered.topic())
 
     def _judge(self, token: int, error: Any, topic: str) -> None:
-        if self._is_not_taken(error):
+        if self._is(error, _NOT_TAKEN):
             self._outcomes.append(Outcome(token, Fate.NOT_TAKEN, masked(error.str(), self._secrets)))
         elif self._is_refusal(error):
             self._refused = self._refusal(error, topic)
-        elif error.code() not in (self._codes._PURGE_QUEUE, self._codes._PURGE_INFLIGHT):
+        elif not self._is(error, ("_PURGE_QUEUE", "_PURGE_INFLIGHT")):
             self._lose(error)
 
     def _on_error(self, error: Any) -> None:
@@ -160,56 +173,32 @@ class KafkaSender(Sender):
         self.trouble = masked(error.str(), self._secrets)
         self._is_lost = True
 
-    def _is_not_taken(self, error: Any) -> bool:
-        """Whether the error is about this one message."""
-        codes = self._codes
-        return error.code() in (
-            codes.MSG_SIZE_TOO_LARGE,
-            codes.RECORD_LIST_TOO_LARGE,
-            codes.INVALID_MSG,
-            codes.INVALID_RECORD,
-            codes.POLICY_VIOLATION,
-        )
+    def _is(self, error: Any, names: tuple[str, ...]) -> bool:
+        return error.code() in [getattr(self._codes, name) for name in names]
 
     def _is_refusal(self, error: Any) -> bool:
         """Whether retrying cannot help."""
-        codes = self._codes
-        if error.code() == codes._SSL:
-            return "certificate" in error.str().lower()
-        return error.code() in (
-            codes._AUTHENTICATION,
-            codes.SASL_AUTHENTICATION_FAILED,
-            codes.UNSUPPORTED_SASL_MECHANISM,
-            codes.TOPIC_AUTHORIZATION_FAILED,
-            codes.CLUSTER_AUTHORIZATION_FAILED,
-            codes.UNKNOWN_TOPIC_OR_PART,
-            codes._UNKNOWN_TOPIC,
-            codes.TOPIC_EXCEPTION,
-        )
+        is_untrusted = self._is(error, _UNTRUSTED) and "certificate" in error.str().lower()
+        return is_untrusted or self._is(error, (*_LOGIN, *_RIGHTS, *_NO_TOPIC, "TOPIC_EXCEPTION"))
 
     def _refusal(self, error: Any, topic: str = "") -> str:
         return masked(self._told(error, topic), self._secrets, _LONGEST)
 
     def _told(self, error: Any, topic: str) -> str:
         """The error in one line: what, where, and what to do."""
-        code, codes, said = error.code(), self._codes, gist(error.str())
-        brokers, username = self._login.brokers, self._login.username
+        said, brokers, username = gist(error.str()), self._login.brokers, self._login.username
         who = f"user {username}" if username else "this client"
-        if code in (
-            codes._AUTHENTICATION,
-            codes.SASL_AUTHENTICATION_FAILED,
-            codes.UNSUPPORTED_SASL_MECHANISM,
-        ):
+        if self._is(error, _LOGIN):
             return f"{brokers} refuses the login of {who} ({said}): check forward.auth, username and password_file"
-        if code == codes._SSL:
+        if self._is(error, _UNTRUSTED):
             reason = why_untrusted(self._login)
             said = reason.verify_message if reason else said
             if reason is not None and reason.verify_code in _OTHER_HOST:
                 return f"the certificate of {brokers} is for another host ({said}): check forward.brokers"
             return f"the certificate of {brokers} is not trusted ({said}): check forward.tls.ca_file"
-        if code in (codes.TOPIC_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATION_FAILED):
+        if self._is(error, _RIGHTS):
             return f"{brokers} does not let {who} write topic {topic}: check forward.cluster and the broker's ACLs"
-        if code in (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_TOPIC):
+        if self._is(error, _NO_TOPIC):
             return f"{brokers} has no topic {topic} and does not make it: create it, or check forward.cluster"
         return f"{brokers}: {said}"
 

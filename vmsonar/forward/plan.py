@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vmsonar_archive.dialect.history import History
 from vmsonar_archive.format.identity import ArchiveIdentity
-from vmsonar_archive.format.layout import NAMESPACE_FILE
+from vmsonar_archive.format.layout import NAMESPACE_FILE, RECORD_KINDS
 from vmsonar_archive.system import files
 from vmsonar_archive.system.errors import UsageError
 from vmsonar_archive.system.rights import callers
@@ -31,7 +31,9 @@ class ForwardPlan:
     def __init__(self, forward: Forward) -> None:
         self.forward = forward
         self.cluster = settings.check(forward)
-        self.topics = Topics(settings.topics(forward, self.cluster), int(forward.max_message))
+        prefix = f"{forward.topic_prefix}." if forward.topic_prefix else ""
+        by_kind = {kind: f"{prefix}{self.cluster}.{kind}" for kind in RECORD_KINDS}
+        self.topics = Topics(by_kind, int(forward.max_message))
         self.selection = RowSelection(forward.select)
         self._redactor: Redactor | None = None
 

@@ -18,6 +18,7 @@ from vmsonar.forward.translate import Translator
 
 # This little keeps the process under 60 MB whatever the backlog, and is more than a round trip needs.
 WINDOW_BYTES = 2**20
+_WINDOW_RECORDS = 500
 # What a message takes besides its value: key, headers, the protocol's own.
 OVERHEAD = 1024
 # After this many refused records in a row, the receiver is asked whether it takes any.
@@ -59,8 +60,7 @@ class Outgoing:
 class Window:
     """Records from the first that is not acknowledged to the last that was handed to the sender."""
 
-    def __init__(self, max_bytes: int = WINDOW_BYTES, max_records: int = 500) -> None:
-        self._max_records = max_records
+    def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._records: deque[Outgoing] = deque()
         self._by_token: dict[int, tuple[Outgoing, ForwardMessage]] = {}
@@ -73,7 +73,7 @@ class Window:
     @property
     def has_room(self) -> bool:
         """One record always fits."""
-        return len(self._records) < self._max_records and self._bytes < self._max_bytes
+        return len(self._records) < _WINDOW_RECORDS and self._bytes < self._max_bytes
 
     def add(self, record: Outgoing) -> None:
         self._records.append(record)

@@ -43,16 +43,6 @@ _PATIENCE_SECONDS = 3.0
 _LAST_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """Options of one run."""
-
-    once: bool = False
-    #: How long `once` may take.
-    timeout: float | None = None
-    since: datetime | None = None
-
-
 @dataclass
 class Forwarder:
     """Holds the cursor; starts a session with a new feed, sender and pump whenever one is needed."""
@@ -60,9 +50,12 @@ class Forwarder:
     root: Path
     state: Path
     plan: ForwardPlan
-    options: RunOptions
     log: Log
     signals: Signals
+    once: bool = False
+    #: How long `once` may take.
+    timeout: float | None = None
+    since: datetime | None = None
     #: How far it has come, also where it ends by an error.
     status: ForwardStatus | None = None
 
@@ -95,8 +88,8 @@ class Forwarder:
             return self._run()
 
     def _run(self) -> ForwardStatus:
-        if self.options.timeout is not None:
-            self._end = time.monotonic() + self.options.timeout
+        if self.timeout is not None:
+            self._end = time.monotonic() + self.timeout
         identity = self._wait_for_archive()
         self._notifier.ready()
         while identity is not None:
@@ -121,7 +114,7 @@ class Forwarder:
         """The archive's identity; a service may be started before there is an archive."""
         waited = False
         while not self.signals.stop:
-            if (self.root / ARCHIVE_FILE).exists() or self.options.once:
+            if (self.root / ARCHIVE_FILE).exists() or self.once:
                 return read_identity(self.root)
             if not waited:
                 self.log.info(f"{self.root} is not an archive yet: waiting for the recorder")
@@ -135,7 +128,7 @@ class Forwarder:
         cursor = self._cursor = self._cursor or self._load(identity)
         plan, warn = self.plan, self.log.warning
         plan.attend(self.root)
-        with closing(Feed(self.root, identity, cursor, warn, self.options.since, self._resume)) as feed:
+        with closing(Feed(self.root, identity, cursor, warn, self.since, self._resume)) as feed:
             with callers():  # passwords and keys are theirs
                 sender = plan.sender(identity)
             sender.end = self._end
@@ -153,7 +146,7 @@ class Forwarder:
                 self._save(pump)
                 if pump.is_done:
                     pump.sender.wait(0)
-                    self._pause(_IDLE_SECONDS if not self.options.once else 0)
+                    self._pause(_IDLE_SECONDS if not self.once else 0)
             self._notifier.stopping()
             pump.close()
             return self._save(pump, now=True)
@@ -169,7 +162,7 @@ class Forwarder:
         if now > self._end:
             return True
         if not self.signals.stop:
-            return self.options.once and pump.is_done
+            return self.once and pump.is_done
         if self._stopping_since is None:
             # At shutdown the recorder has written its last sample just before: it is worth another look.
             self._stopping_since = now

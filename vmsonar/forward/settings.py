@@ -59,12 +59,6 @@ def _check_url(forward: Forward) -> None:
         raise UsageError("forward.url: a password is not sent in the clear; use https")
 
 
-def topics(forward: Forward, cluster: str) -> dict[str, str]:
-    """The topic of each kind of record."""
-    prefix = f"{forward.topic_prefix}." if forward.topic_prefix else ""
-    return {kind: f"{prefix}{cluster}.{kind}" for kind in ("sample", "sysinfo")}
-
-
 def password(forward: Forward) -> str:
     if forward.password_file is None:
         raise UsageError(f"forward.auth: {forward.auth} needs password_file")
@@ -147,7 +141,14 @@ def tls_context(forward: Forward) -> ssl.SSLContext | None:
 
 def read_secret(name: str, key: str, environment: Mapping[str, str] = os.environ) -> str:
     """The content of a file without its last newline; a bare name is that of a systemd credential."""
-    path = _secret_path(name, key, environment)
+    path, folder = Path(name), environment.get("CREDENTIALS_DIRECTORY")
+    if "/" not in name:
+        if not folder:
+            raise UsageError(
+                f"{key}: {name} is not a path, and there are no systemd credentials: give a path, "
+                f"or LoadCredential={name}:/path in the unit"
+            )
+        path = Path(folder) / name
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -160,18 +161,6 @@ def read_secret(name: str, key: str, environment: Mapping[str, str] = os.environ
     if not secret:
         raise UsageError(f"{key}: {path} is empty")
     return secret
-
-
-def _secret_path(name: str, key: str, environment: Mapping[str, str]) -> Path:
-    if "/" in name:
-        return Path(name)
-    folder = environment.get("CREDENTIALS_DIRECTORY")
-    if not folder:
-        raise UsageError(
-            f"{key}: {name} is not a path, and there are no systemd credentials: give a path, "
-            f"or LoadCredential={name}:/path in the unit"
-        )
-    return Path(folder) / name
 
 
 def _readable(path: str, key: str) -> str:

@@ -283,7 +283,9 @@ class Tail:
             self._drop_stream()
             raise
         if entry is not None:
-            self._settle(entry)
+            # A sealed segment is done, whether or not all of it could be read.
+            self._unreadable += max(0, (entry.records or 0) - self._lines_read)
+            self.position = max(self.position, entry.last_seq or 0)
             self._drop_stream()
 
     def _pieces(self, path: str, entry: JournalEntry | None) -> Iterator[list[bytes]]:
@@ -339,8 +341,3 @@ class Tail:
         self._taken.add(stamp.run, stamp.seq, self._up_to)
         self.position = max(self.position, stamp.seq)
         return record
-
-    def _settle(self, entry: JournalEntry) -> None:
-        """A sealed segment is done, whether or not all of it could be read."""
-        self._unreadable += max(0, (entry.records or 0) - self._lines_read)
-        self.position = max(self.position, entry.last_seq or 0)

@@ -1,6 +1,7 @@
 """Turns lines of the archive into messages of one of two dialects, split where they are too large."""
 
 from collections.abc import Collection, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -52,7 +53,11 @@ def split_native(value: bytes, limit: int) -> list[bytes]:
     sized = [(group, len(_encode(group))) for group in groups]
     room = limit - len(_encode(stamp)) - len(b',"crc":"01234567"')
     parts = [rest] if len(rest) > len(stamp) else []
-    parts += [{**stamp, **_joined(some)} for some in _packed(sized, room)]
+    for some in _packed(sized, room):
+        rows: dict[str, list[Any]] = {}
+        for kind, of_kind in chain.from_iterable(group.items() for group in some):
+            rows.setdefault(kind, []).extend(of_kind)
+        parts.append({**stamp, **rows})
     return [finish(_encode(part)[:-1])[:-1] for part in parts] if len(parts) > 1 else [value]
 
 
@@ -65,14 +70,6 @@ def _rows_by_job(whole: dict[str, Any]) -> list[dict[str, list[Any]]]:
             group = row.get("pgid", group_of.get((row.get("pid"), row.get("start_ticks"))))
             groups.setdefault(group, {}).setdefault(kind, []).append(row)
     return list(groups.values())
-
-
-def _joined(groups: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
-    rows: dict[str, list[Any]] = {}
-    for group in groups:
-        for kind, some in group.items():
-            rows.setdefault(kind, []).extend(some)
-    return rows
 
 
 def _packed(sized: list[tuple[Any, int]], room: int) -> Iterator[list[Any]]:
@@ -96,15 +93,11 @@ class RowSelection:
         wanted = set(kinds) or {*KINDS, SYSINFO}
         self.sysinfo = SYSINFO in wanted
         self.samples = bool(wanted - {SYSINFO})
-        self._left_out: dict[str, list[msgspec.Struct]] = {kind: [] for kind in KINDS if kind not in wanted}
-
-    @property
-    def is_partial(self) -> bool:
-        return bool(self._left_out)
+        self.left_out: dict[str, list[msgspec.Struct]] = {kind: [] for kind in KINDS if kind not in wanted}
 
     def of(self, sample: Sample) -> Sample:
         """The sample with only the rows that are sent."""
-        return msgspec.structs.replace(sample, **self._left_out) if self._left_out else sample
+        return msgspec.structs.replace(sample, **self.left_out) if self.left_out else sample
 
 
 class Translator:
@@ -151,7 +144,7 @@ class Translator:
             return record.line if self._redactor is None else record_line(info)[:-1]
         if not self._selection.samples:
             return None
-        if self._redactor is None and not self._selection.is_partial:
+        if self._redactor is None and not self._selection.left_out:
             return record.line
         return record_line(self._selection.of(self._sample(record.line)))[:-1]
 
