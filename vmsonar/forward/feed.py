@@ -93,9 +93,6 @@ class Feed:
         """The highest record number seen in the archive."""
         return max(self.journal.ledger.last_seq, *(tail.position for tail in self._tails.values()))
 
-    def forget(self, cursor: Cursor) -> None:
-        self.journal.forget_before(min(cursor.sample.seq, cursor.sysinfo.seq))
-
 
 def _believed(tail: Tail, cursor: Cursor, warn: Callable[[str], None]) -> Taken:
     """What the cursor has, compared with the archive: nothing where the archive cannot be a continuation."""

@@ -201,9 +201,9 @@ class Pump:
 
     def _fill(self) -> None:
         self.is_dry = False
-        while (
-            self.window.has_room and not (self._is_careful and self.window.is_busy) and not self._is_in_doubt
-        ):
+        while self.window.has_room and not (self._is_careful and self.window.is_busy):
+            if any(len(records) >= _DOUBTED for records in self._doubted.values()):
+                return
             record = next(self._records)
             if record is None:
                 self.is_dry = True
@@ -215,10 +215,6 @@ class Pump:
     @property
     def _is_careful(self) -> bool:
         return any(self.progress.get(kind, 0) < until for kind, until in self.caution.until.items())
-
-    @property
-    def _is_in_doubt(self) -> bool:
-        return any(len(records) >= _DOUBTED for records in self._doubted.values())
 
     def _submit_queued(self) -> None:
         """Hands over what is queued; when careful, one message once the one before is answered."""

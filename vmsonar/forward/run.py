@@ -37,6 +37,8 @@ _POLL_SECONDS = 0.2
 _IDLE_SECONDS = 1.0
 _CURSOR_SECONDS = 1.0
 _STATUS_SECONDS = 5.0
+# Boot times are kept for this many boots: enough for any backlog that spans reboots.
+_BOOTS_KEPT = 8
 # Shorter trouble is not logged.
 _PATIENCE_SECONDS = 3.0
 # How long a stop may take while records are still being acknowledged.
@@ -205,14 +207,14 @@ class Forwarder:
         """Writes cursor and status when they are due; a failing disk is logged once."""
         cursor = pump.cursor
         cursor.counts.retried = self._retried + pump.sender.retried
-        cursor.keep_boots(pump.translator.known.boots)
+        cursor.boots = dict(list(pump.translator.known.boots.items())[-_BOOTS_KEPT:])
         status = self.status = self._status(pump)
         clock = time.monotonic()
         try:
             if now or (pump.progress and clock - self._saved_at > _CURSOR_SECONDS):
                 write_cursor(self.state, cursor)
                 self._saved_at = clock
-                pump.feed.forget(cursor)
+                pump.feed.journal.forget_before(min(cursor.sample.seq, cursor.sysinfo.seq))
             if now or clock - self._status_at > _STATUS_SECONDS:
                 self._status_at = clock
                 write_status(self.state, status)

@@ -33,18 +33,13 @@ def check(forward: Forward) -> str:
         raise UsageError(
             f"forward.auth: {forward.auth} does not go with to: {forward.to}; one of {known} does"
         )
-    if forward.to == "kafka":
-        _check_kafka(forward)
-    else:
+    if forward.to != "kafka":
         _check_url(forward)
-    return forward.cluster
-
-
-def _check_kafka(forward: Forward) -> None:
-    if not forward.brokers:
+    elif not forward.brokers:
         raise UsageError("forward.brokers is empty: give host:port of at least one broker")
-    if forward.auth != "none" and forward.tls.use == "none":
+    elif forward.auth != "none" and forward.tls.use == "none":
         raise UsageError("forward.auth needs TLS: a password is not sent in the clear; remove tls.use: none")
+    return forward.cluster
 
 
 def _check_url(forward: Forward) -> None:

@@ -21,8 +21,6 @@ from vmsonar.forward.messages import ForwardMessage
 _CURSOR_FILE = "cursor.json"
 _STATUS_FILE = "status.json"
 _UNDELIVERABLE_FILE = "undeliverable.jsonl"
-# Boot times are kept for this many boots: enough for any backlog that spans reboots.
-_BOOTS_KEPT = 8
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -74,9 +72,6 @@ class Cursor(msgspec.Struct, kw_only=True):
         """Moves past this record: it and everything before it is acknowledged or given up."""
         self.taken.setdefault(kind, Taken()).add(mark.run, mark.seq, up_to)
         setattr(self, kind, mark)
-
-    def keep_boots(self, boots: dict[str, int]) -> None:
-        self.boots = dict(list(boots.items())[-_BOOTS_KEPT:])
 
 
 def read_cursor(state: Path, warn: Callable[[str], None]) -> Cursor | None:

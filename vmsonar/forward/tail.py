@@ -109,15 +109,12 @@ class LedgerView:
                     self._inode = status.st_ino
                 if status.st_size > self._offset:
                     file.seek(self._offset)
-                    self._take(file.read(status.st_size - self._offset))
+                    *lines, rest = file.read(status.st_size - self._offset).split(b"\n")
+                    for line in lines:
+                        self.ledger.add(line)
+                    self._offset = file.tell() - len(rest)
         except FileNotFoundError:
             self._begin()
-
-    def _take(self, data: bytes) -> None:
-        end = data.rfind(b"\n") + 1
-        for line in data[:end].split(b"\n")[:-1]:
-            self.ledger.add(line)
-        self._offset += end
 
     def lost_between(self, kind: str, after: int, before: int, present: dict[str, int]) -> int:
         """Records of a kind with numbers between the two that were in files which are no longer there."""
