@@ -25,7 +25,7 @@ COMMANDS = {
     "forward": ("vmsonar.commands.forward", "Send records to Kafka or an HTTP endpoint."),
     "install": ("vmsonar.commands.install", "Make it a service of this machine."),
     "uninstall": ("vmsonar.commands.install", "Take the service away again."),
-    "cloud-init": ("vmsonar.commands.cloud_init", "Print user-data that installs it on a new VM."),
+    "cloud-init": ("vmsonar.commands.install", "Print user-data that installs it on a new VM."),
     "teardown": ("vmsonar.commands.teardown", "Bring what was recorded to safety before the VM is gone."),
     "bundle": ("vmsonar.commands.bundle", "Make one transportable file of an archive."),
     "verify": ("vmsonar.commands.verify", "Is an archive, bundle or lake whole and unaltered?"),

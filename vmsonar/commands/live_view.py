@@ -72,22 +72,21 @@ def _in_sequence(look: Look, every: float) -> None:
 def _in_place(look: Look, every: float) -> None:
     from rich.console import Group
     from rich.live import Live
+    from rich.text import Text
 
-    screen = console()
-    view = Group(_status(every), _rendered(look, False))
-    with Live(view, console=screen, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
+    def view(quiet: bool) -> Group:
+        now = f"{datetime.now(UTC):%H:%M:%S} UTC"
+        told = f"as of {now}, again every {every:g} s, Ctrl-C ends"
+        return Group(Text(told, style="reverse", no_wrap=True), _rendered(look, quiet))
+
+    with Live(
+        view(False), console=console(), screen=True, auto_refresh=False, vertical_overflow="crop"
+    ) as live:
         live.refresh()
         while True:
             while _wait(every):
                 live.refresh()
-            live.update(Group(_status(every), _rendered(look, True)), refresh=True)
-
-
-def _status(every: float) -> "RenderableType":
-    from rich.text import Text
-
-    now = f"{datetime.now(UTC):%H:%M:%S} UTC"
-    return Text(f"as of {now}, again every {every:g} s, Ctrl-C ends", style="reverse", no_wrap=True)
+            live.update(view(True), refresh=True)
 
 
 def _rendered(look: Look, quiet: bool) -> "RenderableType":

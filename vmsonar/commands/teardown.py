@@ -13,7 +13,7 @@ from vmsonar.config.file import load_config
 from vmsonar.config.schema import Config
 from vmsonar.host.roots import archive_to_read
 from vmsonar.lifecycle.step import Saved
-from vmsonar.lifecycle.teardown import Forwarding, SaveJob, increment, is_configured, resume, teardown
+from vmsonar.lifecycle.teardown import Forwarding, SaveJob, increment, resume, teardown
 
 
 def teardown_command(
@@ -49,7 +49,7 @@ def teardown_command(
 
 def _everything(job: SaveJob, settings: Config, config: Path | None) -> Saved:
     forwarding = None
-    if is_configured(settings.forward):
+    if settings.forward.brokers or settings.forward.url:
         forwarding = Forwarding(job.archive, config, settings.forward, job.seconds)
     saved = teardown(job)
     if forwarding is not None:

@@ -163,12 +163,6 @@ def own_index(url: str | None, requirements: Path | None) -> tuple[str, str] | N
     return url, "".join(f"{line}\n" for line in pinned)
 
 
-def one_source(*given: object) -> None:
-    """Refuses two places to install from."""
-    if sum(one is not None for one in given) > 1:
-        raise UsageError("--wheels, --single-file and --index exclude each other: give one of them")
-
-
 def single_file(url: str | None, sha256: str | None) -> tuple[str, str] | None:
     """The single-file build; refuses one without a hash."""
     if url is None:

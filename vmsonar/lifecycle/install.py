@@ -232,9 +232,13 @@ def _other_recorder(choice: Choice) -> str:
 
 
 def _run(command: list[str]) -> None:
+    environment = {"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), "SYSTEMD_PAGER": "cat"}
+    if not Path("/run/systemd/system").is_dir():
+        # Where systemd does not run (sd_booted(3)), as when an image is built, files are all there is to change.
+        environment["SYSTEMD_OFFLINE"] = "1"
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=120, env=_environment()
+            command, capture_output=True, text=True, check=False, timeout=120, env=environment
         )
     except FileNotFoundError:
         raise VmsonarError(f"{command[0]} is not here: vmsonar install needs systemd") from None
@@ -243,9 +247,3 @@ def _run(command: list[str]) -> None:
     if done.returncode:
         reason = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
         raise VmsonarError(f"{' '.join(command)} failed: {' '.join(reason)}")
-
-
-def _environment() -> dict[str, str]:
-    """Where systemd does not run (sd_booted(3)), as when an image is built, files are all there is to change."""
-    settings = {"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), "SYSTEMD_PAGER": "cat"}
-    return settings if Path("/run/systemd/system").is_dir() else {**settings, "SYSTEMD_OFFLINE": "1"}

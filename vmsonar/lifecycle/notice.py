@@ -215,18 +215,17 @@ def tear_down_with(config: Path | None) -> TearDown:
     return tear_down
 
 
-def watch(config: Path | None, signals: Signals) -> int:
+def watch(config: Path | None, signals: Signals) -> None:
     """Runs until told to stop."""
     settings = load_config(config)
     if settings.save.notice == "none":
         print("vmsonar notice: save.notice is none: there is nothing to watch", file=sys.stderr)
-        return Exit.OK
-    log, run = Log(settings.log), Path("/run")
-    watcher = Watcher(settings.save.notice, tear_down_with(config), log, run, Metadata())
+        return
+    tear_down, log = tear_down_with(config), Log(settings.log)
+    watcher = Watcher(settings.save.notice, tear_down, log, Path("/run"), Metadata())
     while not signals.stop:
         watcher.look()
         signals.wait(int(_POLL_SECONDS * 1e9))
-    return Exit.OK
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -236,10 +235,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signals = Signals()
     signals.install()
     try:
-        return watch(options.config, signals)
+        watch(options.config, signals)
     except VmsonarError as error:
         print(f"vmsonar notice: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
+    return Exit.OK
 
 
 if __name__ == "__main__":

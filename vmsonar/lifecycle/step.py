@@ -85,23 +85,15 @@ class OutOfTime(VmsonarError):
     """The call was not done in time."""
 
 
-class CallFailed(VmsonarError):
-    """The called process answered with an error, which is raised here."""
-
-    def __init__(self, reason: str, exit_code: int) -> None:
-        super().__init__(reason)
-        self.exit_code = Exit(exit_code)
-
-
 class CallFailure(msgspec.Struct):
     """An error as the answer of a call."""
 
     failure: str
-    exit_code: int = Exit.CANNOT
+    exit_code: Exit = Exit.CANNOT
 
 
 def timed_call(seconds: float, command: list[str], request: bytes, kind: type[T]) -> T:
-    """The command's answer to a request, both in JSON."""
+    """The command's answer to a request, both in JSON; an error that it answers with is raised here."""
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
     try:
         answer, _ = process.communicate(request, timeout=seconds)
@@ -113,7 +105,9 @@ def timed_call(seconds: float, command: list[str], request: bytes, kind: type[T]
         raise VmsonarError("the work ended without an answer: look at the kernel's log for its end")
     with suppress(msgspec.ValidationError):
         failed = msgspec.json.decode(answer, type=CallFailure)
-        raise CallFailed(failed.failure, failed.exit_code)
+        error = VmsonarError(failed.failure)
+        error.exit_code = failed.exit_code
+        raise error
     return msgspec.json.decode(answer, type=kind)
 
 

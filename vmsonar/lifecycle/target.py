@@ -147,7 +147,15 @@ def parse_target(text: str, token_file: str | None = None) -> SaveTarget:
     if text.startswith("http:") or (text.startswith("s3:") and not text.startswith("s3://")):
         raise UsageError("save.to: a bundle is sent by https:// or to s3://bucket/prefix/ only")
     if text.startswith(mint.SCHEME):
-        _check_endpoint(text)
+        if _PLACEHOLDER.search(text):
+            raise UsageError(
+                "save.to: the endpoint is told archive and node in the request: no {…} in its URL"
+            )
+        try:
+            mint.endpoint(text)
+        except UsageError:
+            said = "save.to: an endpoint that mints URLs is given as mint+https://host/path"
+            raise UsageError(said) from None
     elif not text.startswith(("https://", "s3://", "@", "/")):
         raise UsageError(
             f"save.to: {text!r} is neither a folder's full path, nor https://, s3://, mint+https:// or @FILE"
@@ -163,15 +171,6 @@ def _refuse_unknown(template: str) -> None:
         raise UsageError(
             f"save.to: {{{unknown[0]}}} is unknown: there are {{archive}}, {{node}} and {{time}}"
         )
-
-
-def _check_endpoint(text: str) -> None:
-    if _PLACEHOLDER.search(text):
-        raise UsageError("save.to: the endpoint is told archive and node in the request: no {…} in its URL")
-    try:
-        mint.endpoint(text)
-    except UsageError:
-        raise UsageError("save.to: an endpoint that mints URLs is given as mint+https://host/path") from None
 
 
 def _node(identity: ArchiveIdentity) -> str:

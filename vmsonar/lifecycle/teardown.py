@@ -147,10 +147,6 @@ def signing_key(sign: str, environment: Mapping[str, str] = os.environ) -> Path 
     return Path(credentials) / sign
 
 
-def is_configured(forward: Forward) -> bool:
-    return bool(forward.brokers or forward.url)
-
-
 class Forwarding:
     """A last run of forwarding beside the teardown: starts at once; `tell` waits for its result."""
 
@@ -164,7 +160,17 @@ class Forwarding:
         if forward.state is None and SYSTEM_FORWARD_STATE.is_dir():
             self._state = SYSTEM_FORWARD_STATE
         environment["STATE_DIRECTORY"] = str(self._state)
-        self._process = None if holder(self._state) else self._start(config, seconds, environment)
+        self._process: subprocess.Popen[bytes] | None = None
+        if not holder(self._state):
+            limit = f"{max(1, int(seconds * 0.8))}s"
+            command = python(
+                "-m", "vmsonar", "forward", "--once", "--timeout", limit, "--archive", str(archive)
+            )
+            if config is not None:
+                command += ["--config", str(config)]
+            self._process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            )
 
     def tell(self, saved: Saved) -> None:
         """Waits, and adds the result."""
@@ -196,17 +202,6 @@ class Forwarding:
             self._process.kill()
             self._process.wait()
             return _LATE
-
-    def _start(
-        self, config: Path | None, seconds: float, environment: dict[str, str]
-    ) -> "subprocess.Popen[bytes]":
-        limit = f"{max(1, int(seconds * 0.8))}s"
-        command = python(
-            "-m", "vmsonar", "forward", "--once", "--timeout", limit, "--archive", str(self._archive)
-        )
-        if config is not None:
-            command += ["--config", str(config)]
-        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
 def sent_within(state: Path, archive: Path, seconds: float, began: datetime) -> bool:
