@@ -18,11 +18,11 @@ from vmsonar_archive.write.writer import ArchiveWriter
 from bench import Figure
 from tests.making.load import BOOT, START, make_processes
 from vmsonar.config.schema import Forward
-from vmsonar.forward.cursor import Cursor
 from vmsonar.forward.feed import Feed
 from vmsonar.forward.messages import Fate, ForwardMessage, Outcome, Sender
 from vmsonar.forward.plan import ForwardPlan
 from vmsonar.forward.pump import Caution, Pump
+from vmsonar.forward.state import Cursor
 
 PROCESSES = 100
 HOUR = 360
@@ -95,7 +95,7 @@ def _rows_per_second(root: Path, dialect: str) -> float:
         feed, plan.translator(identity, cursor), Acknowledges(), plan.topics, cursor, root, print, Caution()
     )
     begin = time.process_time()
-    while not (pump.is_dry and not pump.window):
+    while not pump.is_done:
         pump.step(0)
     cpu = time.process_time() - begin
     feed.close()

@@ -2,8 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -16,71 +15,33 @@ from vmsonar import __version__
 from vmsonar.daemon.signals import end_at_signals, leave
 from vmsonar.host.streams import prepare_streams
 
-
-@dataclass(frozen=True, slots=True)
-class CommandEntry:
-    """One command: its name, the module that defines its function `command`, and its line in the list."""
-
-    name: str
-    module: str
-    summary: str
-
-
-#: Every command. To add one: its module with a function `command`, and its line here.
-COMMANDS: tuple[CommandEntry, ...] = (
-    CommandEntry("daemon", "vmsonar.commands.daemon", "Sample this machine until told to stop."),
-    CommandEntry("sample", "vmsonar.commands.sample", "Take one sample: to look at, or for cron."),
-    CommandEntry("sysinfo", "vmsonar.commands.sysinfo", "Show what this machine is."),
-    CommandEntry("status", "vmsonar.commands.status", "Is the recorder healthy?"),
-    CommandEntry(
-        "doctor", "vmsonar.commands.doctor", "What can be seen here, what not, and how to change that."
-    ),
-    CommandEntry("forward", "vmsonar.commands.forward", "Send records to Kafka or an HTTP endpoint."),
-    CommandEntry("install", "vmsonar.commands.install", "Make it a service of this machine."),
-    CommandEntry("uninstall", "vmsonar.commands.uninstall", "Take the service away again."),
-    CommandEntry(
-        "cloud-init", "vmsonar.commands.cloud_init", "Print user-data that installs it on a new VM."
-    ),
-    CommandEntry(
-        "teardown", "vmsonar.commands.teardown", "Bring what was recorded to safety before the VM is gone."
-    ),
-    CommandEntry("bundle", "vmsonar.commands.bundle", "Make one transportable file of an archive."),
-    CommandEntry("verify", "vmsonar.commands.verify", "Is an archive, bundle or lake whole and unaltered?"),
-    CommandEntry(
-        "recover", "vmsonar.commands.recover", "Save what is readable of a damaged archive or bundle."
-    ),
-    CommandEntry(
-        "inspect", "vmsonar.commands.inspect", "What happened on a machine, and what size would have done."
-    ),
-    CommandEntry("sql", "vmsonar.commands.sql", "Answer an SQL query over archives, bundles and lakes."),
-    CommandEntry(
-        "export", "vmsonar.commands.export", "Write other tools' layouts: a Parquet lake, CSV, Sonar's tree."
-    ),
-    CommandEntry("derive", "vmsonar.commands.derive", "Make the Parquet tables of finished days."),
-)
+#: Every command: the module that has its function `NAME_command`, and its line in the list.
+COMMANDS = {
+    "daemon": ("vmsonar.commands.record", "Sample this machine until told to stop."),
+    "sample": ("vmsonar.commands.record", "Take one sample: to look at, or for cron."),
+    "sysinfo": ("vmsonar.commands.record", "Show what this machine is."),
+    "status": ("vmsonar.commands.health", "Is the recorder healthy?"),
+    "doctor": ("vmsonar.commands.health", "What can be seen here, what not, and how to change that."),
+    "forward": ("vmsonar.commands.forward", "Send records to Kafka or an HTTP endpoint."),
+    "install": ("vmsonar.commands.install", "Make it a service of this machine."),
+    "uninstall": ("vmsonar.commands.install", "Take the service away again."),
+    "cloud-init": ("vmsonar.commands.install", "Print user-data that installs it on a new VM."),
+    "teardown": ("vmsonar.commands.teardown", "Bring what was recorded to safety before the VM is gone."),
+    "bundle": ("vmsonar.commands.bundle", "Make one transportable file of an archive."),
+    "verify": ("vmsonar.commands.verify", "Is an archive, bundle or lake whole and unaltered?"),
+    "recover": ("vmsonar.commands.verify", "Save what is readable of a damaged archive or bundle."),
+    "inspect": ("vmsonar.commands.inspect", "What happened on a machine, and what size would have done."),
+    "sql": ("vmsonar.commands.sql", "Answer an SQL query over archives, bundles and lakes."),
+    "export": ("vmsonar.commands.export", "Write other tools' layouts: a Parquet lake, CSV, Sonar's tree."),
+    "derive": ("vmsonar.commands.export", "Make the Parquet tables of finished days."),
+}
 
 
-class LazyCommands(Mapping[str, Any]):
-    """The commands by name; looking one up imports its module."""
-
-    def __init__(self, entries: Sequence[CommandEntry]) -> None:
-        self.entries = {entry.name: entry for entry in entries}
-
-    def __getitem__(self, name: str) -> Any:
-        return load(self.entries[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-
-def load(entry: CommandEntry) -> Any:
-    """The command object of an entry."""
-    module = import_module(entry.module)
+def load(name: str) -> Any:
+    """The command object of that name; imports its module."""
+    module = import_module(COMMANDS[name][0])
     app = _typer(add_completion=False)
-    app.command(name=entry.name)(module.command)
+    app.command(name=name)(getattr(module, f"{name.replace('-', '_')}_command"))
     command: Any = typer.main.get_command(app)
     for parameter in command.params:
         if parameter.param_type_name == "argument":
@@ -109,14 +70,17 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands: Any = LazyCommands(COMMANDS)
+        self.commands: Any = dict.fromkeys(COMMANDS)  # typer suggests one of these names for a misspelt one
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(self.commands)
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return load(cmd_name) if cmd_name in COMMANDS else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(entry.name, entry.summary) for entry in COMMANDS])
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
 
 def _print_version(wanted: bool) -> None:

@@ -13,8 +13,7 @@ from vmsonar_archive.verify.recover import Recovered
 from vmsonar import cli
 from vmsonar.config.schema import Collectors, Config
 from vmsonar.daemon.once import Appended, append_one
-from vmsonar.forward.cursor import Counts
-from vmsonar.forward.status import ForwardStatus
+from vmsonar.forward.state import Counts, ForwardStatus
 from vmsonar.health.status import Error, Status
 from vmsonar.lifecycle.step import Saved
 
@@ -52,12 +51,12 @@ def test_findings_are_documented():
     assert names - set(re.findall(r"`([a-z_]+)`", tail)) == set()
 
 
-@pytest.mark.parametrize("entry", cli.COMMANDS, ids=lambda entry: entry.name)
-def test_every_command_says_what_it_answers(entry, capsys):
-    cli.run([entry.name, "--help"])
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_says_what_it_answers(name, capsys):
+    cli.run([name, "--help"])
     has_json = "--json" in capsys.readouterr().out
     rows = [line for line in PAGE[PAGE.index("## JSON") :].splitlines() if line.startswith("|")]
-    assert has_json == any(f"`{entry.name}`" in line.split("|")[1] for line in rows)
+    assert has_json == any(f"`{name}`" in line.split("|")[1] for line in rows)
 
 
 def test_what_is_printed_is_one_json_document(tmp_path, capsys, monkeypatch):

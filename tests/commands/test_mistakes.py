@@ -7,7 +7,7 @@ import pytest
 from vmsonar_archive.system.errors import VmsonarError, cannot_open
 
 from vmsonar import cli
-from vmsonar.commands import uninstall
+from vmsonar.commands import install
 from vmsonar.config.schema import Collectors, Config
 from vmsonar.daemon.once import append_one
 
@@ -118,7 +118,7 @@ def test_a_file_of_the_site_that_is_not_there(archive, capsys, option):
 
 
 def test_uninstall_is_for_root(monkeypatch, capsys):
-    monkeypatch.setattr(uninstall.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(install.os, "geteuid", lambda: 1000)
     assert refused(capsys, "uninstall") == (
         3,
         "vmsonar: the units belong to root: run vmsonar uninstall as root\n",

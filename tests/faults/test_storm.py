@@ -23,8 +23,8 @@ from vmsonar.config.file import read_config
 from vmsonar.daemon.log import Log
 from vmsonar.daemon.signals import Signals
 from vmsonar.forward.plan import ForwardPlan
-from vmsonar.forward.run import Forwarder, RunOptions
-from vmsonar.forward.status import is_all_sent
+from vmsonar.forward.run import Forwarder
+from vmsonar.forward.state import is_all_sent
 
 pytestmark = pytest.mark.slow
 
@@ -142,14 +142,14 @@ class Storm:
         if not before:
             return
         config = read_config(self.saving.config)
-        way, signals = RunOptions(once=True, timeout=20), Signals()
         forwarder = Forwarder(
             self.saving.archive,
             self.saving.place.state,
             ForwardPlan(config.forward),
-            way,
             Log("error"),
-            signals,
+            Signals(),
+            once=True,
+            timeout=20,
         )
         try:
             status = forwarder.run()

@@ -17,7 +17,7 @@ from vmsonar.config.file import load_config
 from vmsonar.daemon.log import Log
 from vmsonar.daemon.signals import Signals
 from vmsonar.forward.plan import ForwardPlan
-from vmsonar.forward.run import Forwarder, RunOptions
+from vmsonar.forward.run import Forwarder
 from vmsonar.forward.tail import Record
 from vmsonar.forward.translate import SonarTranslator
 
@@ -154,7 +154,7 @@ def test_a_record_that_cannot_be_read_is_counted(
 
     monkeypatch.setattr(SonarTranslator, "translate", translated)
     plan, log = ForwardPlan(load_config(place.config).forward), Log("error", StringIO())
-    status = Forwarder(archive, place.state, plan, RunOptions(once=True, timeout=60), log, Signals()).run()
+    status = Forwarder(archive, place.state, plan, log, Signals(), once=True, timeout=60).run()
     assert (status.counts.unreadable, status.counts.sent, status.lag_records) == (1, SAMPLES, 0)
 
 

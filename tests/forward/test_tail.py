@@ -15,8 +15,8 @@ from vmsonar_archive.write.budget import Budget
 from tests.forward.place import seqs_of
 from tests.making.archives import START, flip, segments
 from tests.making.forwarded import Recorder
-from vmsonar.forward.cursor import Cursor, Mark
 from vmsonar.forward.feed import Feed, before, locate
+from vmsonar.forward.state import Cursor, Mark
 from vmsonar.forward.tail import LedgerView, Record, Tail
 
 
@@ -276,9 +276,9 @@ def test_going_on_where_two_runs_have_given_the_same_numbers(tmp_path: Path, for
 def test_where_a_time_begins(recorder: Recorder, follow) -> None:
     recorder.record(800)
     tail = follow(recorder.root)
-    assert before(tail, LedgerView(recorder.root), START) == 0
+    assert before(tail, START) == 0
     since = START + timedelta(seconds=10 * 500)
-    at = before(tail, tail._journal, since)
+    at = before(tail, since)
     later = follow(recorder.root, at)
     times = [record.stamp.time for record in drain(later) if not record.passed]
     assert times[0] == since

@@ -21,7 +21,7 @@ from tests.real import hostile_http
 from tests.real.wait import wait_until
 from vmsonar.config.file import load_config
 from vmsonar.daemon.log import Log
-from vmsonar.forward.status import read_status
+from vmsonar.forward.state import read_status
 from vmsonar.lifecycle.notice import Metadata, Watcher, tear_down_with
 from vmsonar.lifecycle.step import Saved
 from vmsonar.lifecycle.teardown import Forwarding

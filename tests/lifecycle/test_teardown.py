@@ -20,10 +20,10 @@ from tests.parts import requires
 from tests.real.s3 import S3Server
 from tests.real.wait import wait_until
 from vmsonar.config.schema import Config, Save
-from vmsonar.lifecycle.checks import examine_save
+from vmsonar.health.doctor import examine_save
+from vmsonar.lifecycle.step import OutOfTime, timed_call
 from vmsonar.lifecycle.target import parse_target
 from vmsonar.lifecycle.teardown import SaveJob, signing_key, teardown
-from vmsonar.lifecycle.timed_call import OutOfTime, timed_call
 
 
 def test_a_folder_gets_each_sample_once(vm, tmp_path):

@@ -15,7 +15,7 @@ from vmsonar_archive.read.reader import open_archive
 from tests.lifecycle.vm import Vm, bundles
 from tests.parts import requires
 from tests.real.wait import wait_until
-from vmsonar.lifecycle.teardown import TeardownLock
+from vmsonar.lifecycle.teardown import teardown_lock
 
 pytestmark = pytest.mark.slow
 
@@ -112,8 +112,8 @@ def test_one_that_hangs_does_not_keep_the_other_from_saving(vm, tmp_path):
     """What a shutdown finds when an increment is stuck: it goes to the disk, and nobody says that all is well."""
     target = tmp_path / "results"
     target.mkdir()
-    with TeardownLock(vm.archive, 0) as other:
-        assert other.ours
+    with teardown_lock(vm.archive, 0) as is_ours:
+        assert is_ours
         begin = time.monotonic()
         code, said = vm.teardown("--limit", "5s", to=str(target))
         assert time.monotonic() - begin < 5 * 5

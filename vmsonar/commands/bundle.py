@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from vmsonar_archive.bundle.make import (
     Bundled,
     BundleOptions,
@@ -19,7 +18,7 @@ from vmsonar_archive.bundle.select import parse_only
 from vmsonar_archive.system.errors import Exit, UsageError, VmsonarError
 from vmsonar_archive.system.moments import moment_in_utc
 
-from vmsonar.commands.options import ArchiveOption, ConfigOption, SinceOption, UntilOption
+from vmsonar.commands.options import ArchiveOption, ConfigOption, SinceOption, UntilOption, flag, option
 from vmsonar.commands.output import print_findings, print_json, progress_bar, say, writing_to
 from vmsonar.config.file import archive_in_question
 from vmsonar.host.streams import is_nowhere
@@ -27,48 +26,35 @@ from vmsonar.host.streams import is_nowhere
 _MAX_KEY = 1024 * 1024
 
 
-def command(
+def bundle_command(
     archive: ArchiveOption = None,
     config: ConfigOption = None,
     output: Annotated[
         str,
-        typer.Option(
+        option(
+            "OUT",
+            "A file, a folder, -, https://… (signed for PUT), s3://bucket/key, @FILE that holds a URL.",
             "--output",
             "-o",
-            help="A file, a folder, -, https://… (signed for PUT), s3://bucket/key, @FILE that holds a URL.",
-            metavar="OUT",
         ),
     ] = ".",
     since: SinceOption = None,
     until: UntilOption = None,
-    only: Annotated[
-        str | None, typer.Option(help="Only these kinds of rows, such as node,cpu,job.", metavar="KINDS")
-    ] = None,
-    redact: Annotated[
-        str | None,
-        typer.Option(help="Hide user, host, command, path, label, or all.", metavar="WHAT"),
-    ] = None,
+    only: Annotated[str | None, option("KINDS", "Only these kinds of rows, such as node,cpu,job.")] = None,
+    redact: Annotated[str | None, option("WHAT", "Hide user, host, command, path, label, or all.")] = None,
     redact_key: Annotated[
-        Path | None,
-        typer.Option(
-            help="A secret file for the pseudonyms, instead of the archive's own.",
-            metavar="FILE",
-            readable=False,
-        ),
+        Path | None, option("FILE", "A secret file for the pseudonyms, instead of the archive's own.")
     ] = None,
     parquet: Annotated[
-        bool, typer.Option("--parquet", help="Also make the Parquet tables of days that have none.")
+        bool, flag("--parquet", "Also make the Parquet tables of days that have none.")
     ] = False,
     increment: Annotated[
-        bool, typer.Option("--increment", help="Only what no confirmed upload has taken before.")
+        bool, flag("--increment", "Only what no confirmed upload has taken before.")
     ] = False,
     sign: Annotated[
-        Path | None,
-        typer.Option(
-            help="Sign with this ed25519 key, such as the host's SSH key.", metavar="KEY", readable=False
-        ),
+        Path | None, option("KEY", "Sign with this ed25519 key, such as the host's SSH key.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON.")] = False,
+    json: Annotated[bool, flag("--json", "Print what was made as JSON.")] = False,
 ) -> int:
     """Makes one transportable file of an archive; safe while the recorder runs.
 
@@ -93,7 +79,12 @@ def command(
         parquet=parquet,
     )
     bundled = _bundle(archive_in_question(archive, config), output, options, json)
-    _tell(bundled, json)
+    if json:
+        print_json(bundled)
+    else:
+        print_findings(bundled.findings, to=sys.stderr)
+        if bundled.output:
+            say(bundled.output)
     return Exit.OK if bundled.ok else Exit.NO
 
 
@@ -119,12 +110,3 @@ def _read_key(path: Path) -> bytes:
             return file.read(_MAX_KEY)
     except OSError as error:
         raise VmsonarError(f"cannot read the key {path}: {error.strerror}") from None
-
-
-def _tell(bundled: Bundled, json: bool) -> None:
-    if json:
-        print_json(bundled)
-        return
-    print_findings(bundled.findings, to=sys.stderr)
-    if bundled.output:
-        say(bundled.output)

@@ -1,51 +1,33 @@
-"""`vmsonar export`: other tools' layouts."""
+"""`vmsonar export`: other tools' layouts. `vmsonar derive`: the Parquet tables of finished days, after midnight."""
 
 import os
-import sys
 import tempfile
 from contextlib import nullcontext
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
-from vmsonar_archive.read.findings import Finding, Severity
+from vmsonar_archive.read.findings import Finding
 from vmsonar_archive.system.errors import Exit, UsageError, VmsonarError
-from vmsonar_archive.system.rights import callers, published, work_as_owner
+from vmsonar_archive.system.rights import callers, published, work_as_owner, write_as_owner
 from vmsonar_archive.write.outputs import guard
 
-from vmsonar.commands.options import ForceOption
-from vmsonar.commands.output import print_findings, print_json, say, writing_to
+from vmsonar.commands.options import ArchiveOption, ConfigOption, ForceOption, argument, flag, option
+from vmsonar.commands.output import print_json, say, tell_findings, writing_to
+from vmsonar.config.file import archive_in_question
+from vmsonar.config.quantities import show_size
 
 
-class ExportLayout(StrEnum):
-    """Whose layout is written."""
-
-    sonar = "sonar"
-    parquet = "parquet"
-    csv = "csv"
-
-
-def command(
-    paths: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="PATH…", help="Archives, bundles, folders of them, lakes.", show_default=False
-        ),
+def export_command(
+    paths: Annotated[list[str], argument("PATH…", "Archives, bundles, folders of them, lakes.")],
+    to: Annotated[
+        Literal["sonar", "parquet", "csv"], typer.Option("--to", help="The layout.", show_default=False)
     ],
-    to: Annotated[ExportLayout, typer.Option("--to", help="The layout.", show_default=False)],
-    output: Annotated[
-        str,
-        typer.Option("-o", "--output", help="A folder; for parquet also s3://bucket/prefix.", metavar="DIR"),
-    ],
-    cluster: Annotated[
-        str, typer.Option(metavar="NAME", help="Name of the cluster in Sonar's records.")
-    ] = "vmsonar",
-    tables: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Tables and views for csv, with commas between.")
-    ] = None,
+    output: Annotated[str, option("DIR", "A folder; for parquet also s3://bucket/prefix.", "-o", "--output")],
+    cluster: Annotated[str, option("NAME", "Name of the cluster in Sonar's records.")] = "vmsonar",
+    tables: Annotated[str | None, option("NAMES", "Tables and views for csv, with commas between.")] = None,
     force: ForceOption = False,
-    json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+    json: Annotated[bool, flag("--json", "Print what was written as JSON.")] = False,
 ) -> int:
     """Writes a Parquet lake, CSV files, or the tree that Sonar's analysers read.
 
@@ -55,16 +37,16 @@ def command(
     if is_local:
         guard(Path(output), paths)
     work_as_owner(paths, output=True)
-    if is_local and to is ExportLayout.parquet:
+    if is_local and to == "parquet":
         _refuse_lake_out_of_reach(Path(output))
     with (
         writing_to(output),
         published(Path(output)) if is_local else nullcontext(output) as place,
         tempfile.TemporaryDirectory(prefix="vmsonar-") as scratch,
     ):
-        if to is ExportLayout.parquet:
+        if to == "parquet":
             told, findings = _parquet(paths, str(place), Path(scratch))
-        elif to is ExportLayout.csv:
+        elif to == "csv":
             told, findings = _csv(paths, Path(place), tables, force)
         else:
             told, findings = _sonar(paths, Path(place), cluster, Path(scratch), force)
@@ -72,8 +54,7 @@ def command(
         print_json(told)
     else:
         say(f"written to {output}: {', '.join(f'{name} {count}' for name, count in told.items())}")
-    print_findings(findings, codes=False, to=sys.stderr)
-    return Exit.NO if any(finding.severity is Severity.ERROR for finding in findings) else Exit.OK
+    return tell_findings(findings)
 
 
 def _refuse_lake_out_of_reach(lake: Path) -> None:
@@ -123,3 +104,35 @@ def _sonar(
         raise UsageError("Sonar's tree is made from archives and bundles: give one of these")
     tree, findings = export_sonar(origins, output, cluster, force=force)
     return {"lines": tree.lines}, findings
+
+
+def derive_command(
+    archive: ArchiveOption = None,
+    config: ConfigOption = None,
+    json: Annotated[bool, flag("--json", "Print what was made as JSON.")] = False,
+) -> int:
+    """Makes the Parquet tables of every finished day that has none; the recorder may go on meanwhile.
+
+    Example: vmsonar derive --archive /var/lib/vmsonar
+    """
+    from vmsonar_archive.parquet.derive import derive_due
+    from vmsonar_archive.parquet.schema import arrow
+
+    root = archive_in_question(archive, config)
+    if root.is_file():
+        raise UsageError(f"{root} is not the folder of an archive: vmsonar export takes bundles")
+    write_as_owner(root)
+    os.nice(19)
+    # One thread: the machine has other work to do.
+    arrow().set_cpu_count(1)
+    made: list[dict[str, Any]] = []
+    for day, derived in derive_due(root):
+        size = sum(path.stat().st_size for path in derived.files.values())
+        made.append({"day": day.isoformat(), "rows": derived.rows, "bytes": size, "bad": derived.bad})
+        if not json:
+            print(f"{day}: {made[-1]['rows']} rows, {show_size(size)}")
+    if json:
+        print_json(made)
+    elif not made:
+        print("every finished day has its tables")
+    return Exit.OK

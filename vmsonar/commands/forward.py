@@ -5,50 +5,43 @@ from functools import partial
 from typing import Annotated
 
 import msgspec
-import typer
 from vmsonar_archive.bundle.redact import parse_kinds
 from vmsonar_archive.records import KINDS
 from vmsonar_archive.system.errors import AnswerIsNo, Exit, UsageError
 from vmsonar_archive.system.moments import moment_in_utc, span_words
 from vmsonar_archive.system.rights import make_for_owner, work_as_owner
 
-from vmsonar.commands.options import ArchiveOption, ConfigOption, JsonOption, seconds_of
+from vmsonar.commands.options import ArchiveOption, ConfigOption, JsonOption, flag, option, seconds_of
 from vmsonar.commands.output import print_json, say
 from vmsonar.config.file import load_config
 from vmsonar.config.schema import Forward
 from vmsonar.daemon.log import Log
 from vmsonar.daemon.signals import Signals, leave_soon
-from vmsonar.forward.messages import Refused
+from vmsonar.forward.messages import ReceiverRefused
 from vmsonar.forward.plan import ForwardPlan
-from vmsonar.forward.run import Forwarder, RunOptions
-from vmsonar.forward.status import ForwardStatus, is_all_sent
+from vmsonar.forward.run import Forwarder
+from vmsonar.forward.state import ForwardStatus, is_all_sent
 from vmsonar.host.roots import archive_to_read, forward_state
 
 
-def command(
+def forward_command(
     archive: ArchiveOption = None,
     config: ConfigOption = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Send what there is; exit 0 when all of it is acknowledged.")
+        bool, flag("--once", "Send what there is; exit 0 when all of it is acknowledged.")
     ] = False,
     timeout: Annotated[
-        str, typer.Option(metavar="2min", help="How long --once may take; 0s means as long as it takes.")
+        str, option("2min", "How long --once may take; 0s means as long as it takes.")
     ] = "2min",
     since: Annotated[
         str | None,
-        typer.Option(
-            "--since",
-            "--from",
-            metavar="TIME",
-            help="Send again from then on: 2026-11-16T08:00Z, today, 2h (ago).",
-        ),
+        option("TIME", "Send again from then on: 2026-11-16T08:00Z, today, 2h (ago).", "--since", "--from"),
     ] = None,
     select: Annotated[
-        list[str] | None, typer.Option(metavar="KIND", help="Only this kind of row, or sysinfo; repeatable.")
+        list[str] | None, option("KIND", "Only this kind of row, or sysinfo; repeatable.")
     ] = None,
     redact: Annotated[
-        str | None,
-        typer.Option(metavar="KINDS", help="Hide user, host, command, path, label, or all; as bundle does."),
+        str | None, option("KINDS", "Hide user, host, command, path, label, or all; as bundle does.")
     ] = None,
     json: JsonOption = False,
 ) -> int:
@@ -60,19 +53,17 @@ def command(
     """
     settings = load_config(config)
     forward = _with_options(settings.forward, select, redact)
-    options = RunOptions(
-        once, seconds_of(timeout, "--timeout") or None if once else None, moment_in_utc(since)
-    )
+    limit, begin = seconds_of(timeout, "--timeout") or None if once else None, moment_in_utc(since)
     plan = ForwardPlan(forward)
     root, state = archive_to_read(archive, settings.archive), forward_state(forward.state)
     make_for_owner(state, root)
     work_as_owner([root], output=True)
     signals = Signals(hurry=partial(leave_soon, signal.SIGINT))
     signals.install()
-    forwarder = Forwarder(root, state, plan, options, Log(settings.log), signals)
+    forwarder = Forwarder(root, state, plan, Log(settings.log), signals, once, limit, begin)
     try:
         status = forwarder.run()
-    except Refused as error:
+    except ReceiverRefused as error:
         if json and forwarder.status is not None:
             print_json(forwarder.status)
         raise AnswerIsNo(str(error)) if once else error from None
@@ -80,11 +71,11 @@ def command(
         signals.uninstall()
     if signals.interrupted:
         return 128 + signal.SIGINT
-    if options.since is not None and once and is_all_sent(status) and not forwarder.sent_now:
+    if begin is not None and once and is_all_sent(status) and not forwarder.sent_now:
         if json:
             print_json(status)
         until = f": the last is of {status.sent_until}" if status.sent_until else ""
-        raise AnswerIsNo(f"no records {span_words(options.since, None)}{until}")
+        raise AnswerIsNo(f"no records {span_words(begin, None)}{until}")
     return _answer(status, once, json)
 
 
@@ -104,18 +95,16 @@ def _answer(status: ForwardStatus, once: bool, json: bool) -> int:
         print_json(status)
     if not once:
         return Exit.OK
-    left = status.lag_records
-    if not json and is_all_sent(status):
+    if json:
+        return Exit.OK if is_all_sent(status) else Exit.NO
+    if is_all_sent(status):
         counts = status.counts
         passed = f"; {counts.undeliverable} undeliverable messages are in undeliverable.jsonl"
         unread = f"; {counts.unreadable} records cannot be read"
         told = (passed if counts.undeliverable else "") + (unread if counts.unreadable else "")
         say(f"all is sent: {counts.sent} records to {status.destination}{told}")
-    if is_all_sent(status):
         return Exit.OK
-    if json:
-        return Exit.NO
     why = f" ({status.trouble})" if status.trouble else ""
     raise AnswerIsNo(
-        f"{left} records are not acknowledged by {status.destination}{why}: the archive still holds them"
+        f"{status.lag_records} records are not acknowledged by {status.destination}{why}: the archive still holds them"
     )

@@ -1,14 +1,11 @@
 """`vmsonar inspect`: what happened on this VM, and what size should it have been."""
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from vmsonar_archive.read.findings import Severity
 from vmsonar_archive.system.errors import AnswerIsNo, Exit, UsageError
 from vmsonar_archive.system.moments import parse_moment, zone_of
 from vmsonar_archive.system.rights import published, work_as_owner
@@ -16,10 +13,10 @@ from vmsonar_archive.write.outputs import PAGE, guard
 from vmsonar_inspect.show.order import SORTS, VIEWS
 
 from vmsonar.commands.live_view import follow
-from vmsonar.commands.options import ForceOption, SinceOption, UntilOption
-from vmsonar.commands.output import console, print_findings, print_json, say, writing_to
+from vmsonar.commands.options import ForceOption, SinceOption, UntilOption, argument, flag, option, seconds_of
+from vmsonar.commands.output import console, print_json, say, tell_findings, writing_to
 from vmsonar.config.file import archive_in_question
-from vmsonar.config.quantities import parse_duration, show_size
+from vmsonar.config.quantities import show_size
 from vmsonar.host.streams import for_programs
 
 if TYPE_CHECKING:
@@ -65,60 +62,44 @@ def _complete_sort(incomplete: str) -> list[str]:
     return [name for name in SORTS if name.startswith(incomplete)]
 
 
-def command(
+def inspect_command(
     paths: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[PATH…] [VIEW]",
-            help=f"Archives, bundles, folders of them, lakes; then one of: {_VIEWS}.",
+        argument(
+            "[PATH…] [VIEW]",
+            f"Archives, bundles, folders of them, lakes; then one of: {_VIEWS}.",
             autocompletion=_complete_view,
         ),
     ] = None,
-    job: Annotated[str | None, typer.Option(metavar="ID", help="The story of one job.")] = None,
-    sort: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help=f"By one of {_SORTS}.", autocompletion=_complete_sort),
-    ] = None,
-    top: Annotated[int | None, typer.Option(min=1, metavar="N", help="Show only so many rows.")] = None,
+    job: Annotated[str | None, option("ID", "The story of one job.")] = None,
+    sort: Annotated[str | None, option("KEY", f"By one of {_SORTS}.", autocompletion=_complete_sort)] = None,
+    top: Annotated[int | None, option("N", "Show only so many rows.", min=1)] = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    user: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only jobs and containers of this user.")
-    ] = None,
+    user: Annotated[str | None, option("NAME", "Only jobs and containers of this user.")] = None,
     pattern: Annotated[
-        str | None, typer.Option("--command", metavar="REGEX", help="Only jobs whose command matches (RE2).")
+        str | None, option("REGEX", "Only jobs whose command matches (RE2).", "--command")
     ] = None,
     min_runtime: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Only jobs that ran that long, such as 5min.")
+        str | None, option("DURATION", "Only jobs that ran that long, such as 5min.")
     ] = None,
-    tz: Annotated[str, typer.Option(metavar="ZONE", help="Time zone, such as Europe/Berlin.")] = "UTC",
-    country: Annotated[
-        str | None, typer.Option(metavar="CODE", help="Country whose electricity counts, such as DEU.")
-    ] = None,
+    tz: Annotated[str, option("ZONE", "Time zone, such as Europe/Berlin.")] = "UTC",
+    country: Annotated[str | None, option("CODE", "Country whose electricity counts, such as DEU.")] = None,
     factors: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", readable=False, help="Time-varying emission factors: time, TAB, g/kWh."),
+        Path | None, option("FILE", "Time-varying emission factors: time, TAB, g/kWh.")
     ] = None,
-    rules: Annotated[
-        Path | None, typer.Option(metavar="FILE", readable=False, help="Rules that differ from the default.")
-    ] = None,
+    rules: Annotated[Path | None, option("FILE", "Rules that differ from the default.")] = None,
     programs: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", readable=False, help="Program map (TSV) that comes before the default."),
+        Path | None, option("FILE", "Program map (TSV) that comes before the default.")
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", readable=False, help="Write one self-contained page.")
-    ] = None,
+    html: Annotated[Path | None, option("FILE", "Write one self-contained page.")] = None,
     force: ForceOption = False,
     follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow", help="Show it again as the archive grows; the last 15 minutes unless --from."
-        ),
+        bool, flag("--follow", "Show it again as the archive grows; the last 15 minutes unless --from.")
     ] = False,
-    every: Annotated[str, typer.Option(metavar="DURATION", help="How often --follow looks.")] = "5s",
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Answer in CSV.")] = False,
+    every: Annotated[str, option("DURATION", "How often --follow looks.")] = "5s",
+    as_json: Annotated[bool, flag("--json", "Answer in JSON.")] = False,
+    as_csv: Annotated[bool, flag("--csv", "Answer in CSV.")] = False,
 ) -> int:
     """Explains archives and bundles: who used the machine, what went wrong, what size would have done.
 
@@ -157,12 +138,15 @@ def command(
 
     def settings() -> InspectionSettings:
         begin = since if since is not None or not follow else _LATELY
-        moments = [None if text is None else parse_moment(text, zone, _now) for text in (begin, until)]
+        moments = [
+            None if text is None else parse_moment(text, zone, lambda: datetime.now(UTC))
+            for text in (begin, until)
+        ]
         return InspectionSettings(
             frame=TimeFrame(*moments),
             user=user,
             command=None if pattern is None else compile_pattern(pattern, "--command"),
-            min_runtime=None if min_runtime is None else _duration(min_runtime, "--min-runtime"),
+            min_runtime=None if min_runtime is None else seconds_of(min_runtime, "--min-runtime"),
             rules=book,
             programs=program_map,
             factor=factor,
@@ -171,7 +155,7 @@ def command(
     question = Question(view, job, zone, sort, top)
     work_as_owner(folders, output=html is not None)
     if follow:
-        _follow(folders, settings, question, _duration(every, "--every"))
+        _follow(folders, settings, question, seconds_of(every, "--every"))
         return Exit.OK
     deep = question.is_deep if html is None else None
     with opened(folders, settings(), deep, first=question.is_first and html is None) as inspection:
@@ -184,11 +168,10 @@ def command(
                 with waiting("adding up"):
                     answer = _answer(inspection, question, as_json, as_csv, nothing)
                 answer()
-        print_findings(inspection.findings, codes=False, to=sys.stderr)
+        code = tell_findings(inspection.findings)
         if nothing is not None:
             raise AnswerIsNo(nothing)
-        is_damaged = any(finding.severity is Severity.ERROR for finding in inspection.findings)
-        return Exit.NO if is_damaged else Exit.OK
+        return code
 
 
 def paths_and_view(arguments: list[str]) -> tuple[list[Path | str], str]:
@@ -201,17 +184,6 @@ def paths_and_view(arguments: list[str]) -> tuple[list[Path | str], str]:
         raise UsageError(f"{given[-1]} is neither a path nor a view: give one of {_VIEWS}")
     paths = [name if name.startswith("s3://") else Path(name) for name in given]
     return paths or [archive_in_question(None)], views[0] if views else "summary"
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-def _duration(text: str, option: str) -> float:
-    try:
-        return float(parse_duration(text))
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}") from None
 
 
 def _answer(

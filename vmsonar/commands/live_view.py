@@ -17,31 +17,24 @@ if TYPE_CHECKING:
 
 #: Renders the view anew; with True it must leave the screen alone meanwhile.
 Look = Callable[[bool], "RenderableType"]
-#: Waits for a number of seconds; True when the terminal was resized before that.
-Wait = Callable[[float], bool]
 
 
 class _Ended(BaseException):
     """A signal ends the view."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
 
-
-def wait_or_resize(seconds: float) -> bool:
+def _wait(seconds: float) -> bool:
+    """True when the terminal was resized before that time was over."""
     return signal.sigtimedwait({signal.SIGWINCH}, seconds) is not None
 
 
-def follow(look: Look, every: float, wait: Wait = wait_or_resize) -> None:
+def follow(look: Look, every: float) -> None:
     """Shows what `look` returns until interrupted: in place on a terminal, one after the other elsewhere."""
     ended: list[int] = []
     try:
         with _signals(ended):
-            if sys.stdout.isatty():
-                _in_place(look, every, wait)
-            else:
-                _in_sequence(look, every, wait)
+            show = _in_place if sys.stdout.isatty() else _in_sequence
+            show(look, every)
     except BaseException:
         # An interrupted query may turn the signal into an error of its own.
         if not ended:
@@ -52,11 +45,11 @@ def follow(look: Look, every: float, wait: Wait = wait_or_resize) -> None:
 
 @contextmanager
 def _signals(ended: list[int]) -> Iterator[None]:
-    """Turns the signals that end a program into an exception; blocks SIGWINCH, which `Wait` picks up."""
+    """Turns the signals that end a program into an exception; blocks SIGWINCH, which `_wait` picks up."""
 
     def end(number: int, _frame: object) -> None:
         ended.append(number)
-        raise _Ended(number)
+        raise _Ended
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, end) for number in numbers}
@@ -69,32 +62,31 @@ def _signals(ended: list[int]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _in_sequence(look: Look, every: float, wait: Wait) -> None:
+def _in_sequence(look: Look, every: float) -> None:
     while True:
         console().print(_rendered(look, True))
         sys.stdout.flush()
-        wait(every)
+        _wait(every)
 
 
-def _in_place(look: Look, every: float, wait: Wait) -> None:
+def _in_place(look: Look, every: float) -> None:
     from rich.console import Group
     from rich.live import Live
-
-    screen = console()
-    view = Group(_status(every), _rendered(look, False))
-    with Live(view, console=screen, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
-        live.refresh()
-        while True:
-            while wait(every):
-                live.refresh()
-            live.update(Group(_status(every), _rendered(look, True)), refresh=True)
-
-
-def _status(every: float) -> "RenderableType":
     from rich.text import Text
 
-    now = f"{datetime.now(UTC):%H:%M:%S} UTC"
-    return Text(f"as of {now}, again every {every:g} s, Ctrl-C ends", style="reverse", no_wrap=True)
+    def view(quiet: bool) -> Group:
+        now = f"{datetime.now(UTC):%H:%M:%S} UTC"
+        told = f"as of {now}, again every {every:g} s, Ctrl-C ends"
+        return Group(Text(told, style="reverse", no_wrap=True), _rendered(look, quiet))
+
+    with Live(
+        view(False), console=console(), screen=True, auto_refresh=False, vertical_overflow="crop"
+    ) as live:
+        live.refresh()
+        while True:
+            while _wait(every):
+                live.refresh()
+            live.update(view(True), refresh=True)
 
 
 def _rendered(look: Look, quiet: bool) -> "RenderableType":

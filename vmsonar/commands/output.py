@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
-from vmsonar_archive.read.findings import Finding
-from vmsonar_archive.system.errors import VmsonarError
+from vmsonar_archive.read.findings import Finding, Severity
+from vmsonar_archive.system.errors import Exit, VmsonarError
 from vmsonar_archive.system.progress import Progress
 from vmsonar_archive.system.text import printable
 
@@ -29,12 +29,7 @@ def print_json(answer: Any) -> None:
 
 
 def console() -> "Console":
-    """A console that obeys NO_COLOR, the terminal's width, and pipes."""
-    return _safe_console(width=None if sys.stdout.isatty() else _UNSEEN_WIDTH, highlight=False)
-
-
-def _safe_console(**settings: Any) -> "Console":
-    """A console that prints control characters in foreign text as plain text."""
+    """A console that obeys NO_COLOR, the terminal's width, and pipes; foreign control characters are plain text."""
     from rich.console import Console
     from rich.segment import Segment
 
@@ -47,7 +42,7 @@ def _safe_console(**settings: Any) -> "Console":
                 else:
                     yield Segment("\n".join(map(printable, text.split("\n"))), segment.style)
 
-    return Safe(**settings)
+    return Safe(width=None if sys.stdout.isatty() else _UNSEEN_WIDTH, highlight=False)
 
 
 def say(text: str, to: TextIO | None = None) -> None:
@@ -55,13 +50,11 @@ def say(text: str, to: TextIO | None = None) -> None:
     print(printable(text), file=to)
 
 
-def print_table(
-    titles: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, header: bool = True
-) -> None:
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]], header: bool = True) -> None:
     """A plain table: no boxes, so that it can be read by eye and by awk."""
     titles = [printable(name) for name in titles]
     rows = [tuple(map(printable, row)) for row in rows]
-    if not sys.stdout.isatty() and title is None:
+    if not sys.stdout.isatty():
         lines = plain_table([tuple(titles), *rows] if header else rows)
         if lines is not None:
             print(*lines, sep="\n")
@@ -69,7 +62,7 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, show_header=header)
+    table = Table(box=None, pad_edge=False, show_header=header)
     for name in titles:
         table.add_column(name, overflow="fold")
     for row in rows:
@@ -81,11 +74,7 @@ def plain_table(rows: Sequence[Sequence[str]]) -> list[str] | None:
     """The lines of a table that needs neither colour nor folding: the same as rich draws, without loading rich."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     fits = sum(widths) + 2 * (len(widths) - 1) <= _UNSEEN_WIDTH
-    if not (
-        rows
-        and fits
-        and all(cell.isascii() and (not cell or cell.isprintable()) for row in rows for cell in row)
-    ):
+    if not rows or not fits or not all(cell.isascii() and cell.isprintable() for row in rows for cell in row):
         return None
     return ["  ".join(map(str.ljust, row, widths)) for row in rows]
 
@@ -135,3 +124,9 @@ def print_findings(
     if len(findings) > _MOST_FINDINGS:
         inside = f" in {where}: --json lists them all" if where else ""
         say(f"and {len(findings) - _MOST_FINDINGS} more{inside}", to)
+
+
+def tell_findings(findings: Sequence[Finding]) -> Exit:
+    """Prints what was found on the way to an answer, beside it; returns the exit code."""
+    print_findings(findings, codes=False, to=sys.stderr)
+    return Exit.NO if any(finding.severity is Severity.ERROR for finding in findings) else Exit.OK

@@ -1,111 +1,81 @@
 """`vmsonar sql`: DuckDB over every kind as a table."""
 
 import io
-import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Literal
 
-import typer
-from vmsonar_archive.read.findings import Finding, Severity
+from vmsonar_archive.read.findings import Finding
 from vmsonar_archive.system.errors import AnswerIsNo, Exit, UsageError
 from vmsonar_archive.system.moments import moment_in_utc
 from vmsonar_archive.system.rights import published, work_as_owner
 from vmsonar_archive.write.outputs import CSV, JSON, PARQUET, guard, whole
 from vmsonar_inspect.tables.where import TimeFrame
 
-from vmsonar.commands.options import ForceOption, SinceOption, UntilOption
-from vmsonar.commands.output import print_findings, print_table, writing_to
+from vmsonar.commands.options import ForceOption, SinceOption, UntilOption, argument, flag, option
+from vmsonar.commands.output import print_json, print_table, tell_findings, writing_to
 from vmsonar.host.streams import for_programs
 
-if TYPE_CHECKING:
-    from vmsonar_inspect.tables.database import Tables
+#: How the answer looks.
+AnswerFormat = Literal["table", "csv", "json", "parquet"]
+_KINDS = {"json": JSON, "parquet": PARQUET}
 
 
-class AnswerFormat(StrEnum):
-    """How the answer looks."""
-
-    table = "table"
-    csv = "csv"
-    json = "json"
-    parquet = "parquet"
-
-
-_KINDS = {
-    AnswerFormat.table: CSV,
-    AnswerFormat.csv: CSV,
-    AnswerFormat.json: JSON,
-    AnswerFormat.parquet: PARQUET,
-}
-
-
-class QueryEngine(StrEnum):
-    """Who runs the query."""
-
-    duckdb = "duckdb"
-    spark = "spark"
-
-
-def command(
+def sql_command(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="PATH… QUERY", help="Archives, bundles, folders of them, lakes; then the query."
-        ),
+        argument("PATH… QUERY", "Archives, bundles, folders of them, lakes; then the query."),
     ] = None,
-    form: Annotated[
-        AnswerFormat, typer.Option("--format", help="How the answer looks.")
-    ] = AnswerFormat.table,
+    form: Annotated[AnswerFormat, flag("--format", "How the answer looks.")] = "table",
     output: Annotated[
         Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            help="Write the answer to a file: as CSV unless --format.",
-            metavar="FILE",
-            readable=False,
-        ),
+        option("FILE", "Write the answer to a file: as CSV unless --format.", "-o", "--output"),
     ] = None,
     force: ForceOption = False,
     since: SinceOption = None,
     until: UntilOption = None,
-    tables: Annotated[bool, typer.Option("--tables", help="Explain every table and column.")] = False,
+    tables: Annotated[bool, flag("--tables", "Explain every table and column.")] = False,
     engine: Annotated[
-        QueryEngine, typer.Option(help="Spark is for lakes that one machine cannot hold.")
-    ] = QueryEngine.duckdb,
-    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+        Literal["duckdb", "spark"], flag("--engine", "Spark is for lakes that one machine cannot hold.")
+    ] = "duckdb",
+    json: Annotated[bool, flag("--json", "The same as --format json.")] = False,
 ) -> int:
     """Answers an SQL query over archives, bundles and lakes; every kind is a table, every rollup a view.
 
     Example: vmsonar sql /var/lib/vmsonar "SELECT command, cores_p95 FROM job_usage ORDER BY cpu_seconds DESC"
     """
-    form = AnswerFormat.json if json else form
+    form = "json" if json else form
     if tables:
         explain(form)
         return Exit.OK
     if not arguments or len(arguments) < 2:
         raise UsageError('give at least one path and then the query: vmsonar sql PATH… "SELECT …"')
     *paths, query = arguments
-    if form is AnswerFormat.parquet and output is None:
+    if form == "parquet" and output is None:
         raise UsageError("--format parquet writes a file: name it with -o")
     if output is not None:
-        output = guard(output, paths, _KINDS[form], force=force)
+        output = guard(output, paths, _KINDS.get(form, CSV), force=force)
     work_as_owner(paths, output=output is not None)
-    asked = _ask_spark if engine is QueryEngine.spark else _ask_duckdb
+    asked = _ask_spark if engine == "spark" else _ask_duckdb
     findings = asked(paths, query, TimeFrame(moment_in_utc(since), moment_in_utc(until)), form, output)
-    print_findings(findings, codes=False, to=sys.stderr)
-    return Exit.NO if any(finding.severity is Severity.ERROR for finding in findings) else Exit.OK
+    return tell_findings(findings)
 
 
 def _ask_duckdb(
     paths: list[str], query: str, frame: TimeFrame, form: AnswerFormat, output: Path | None
 ) -> list[Finding]:
+    import duckdb
     from vmsonar_inspect.show.answers import why_no_samples
     from vmsonar_inspect.tables.database import open_tables
 
     with open_tables(paths, since=frame.since, until=frame.until) as opened:
         nothing = why_no_samples(opened, frame, paths)
-        _answer(_run(opened, query, form), form, output)
+        try:
+            result = opened.locked_sql(query, batches=form == "parquet")
+        except duckdb.OutOfMemoryException:
+            raise
+        except duckdb.Error as error:
+            raise UsageError(str(error)) from None
+        _answer(result, form, output)
         if nothing is not None:
             raise AnswerIsNo(nothing)
         return opened.findings
@@ -121,29 +91,18 @@ def _ask_spark(
         return opened.findings
 
 
-def _run(tables: "Tables", query: str, form: AnswerFormat) -> Any:
-    import duckdb
-
-    try:
-        return tables.locked_sql(query, batches=form is AnswerFormat.parquet)
-    except duckdb.OutOfMemoryException:
-        raise
-    except duckdb.Error as error:
-        raise UsageError(str(error)) from None
-
-
 def _answer(result: Any, form: AnswerFormat, output: Path | None) -> None:
     from vmsonar_inspect.tables import results
 
-    if form is AnswerFormat.parquet:
+    if form == "parquet":
         assert output is not None
         with writing_to(output), published(output) as place, whole(place) as sink:
             results.answer_parquet(result, sink)
-    elif form is AnswerFormat.table and output is None:
+    elif form == "table" and output is None:
         rows = ([results.shown(value) for value in row] for row in results.rows_of(result))
         print_table(results.names_of(result), rows)
     else:
-        write = results.answer_json if form is AnswerFormat.json else results.answer_csv
+        write = results.answer_json if form == "json" else results.answer_csv
         if output is None:
             write(result, for_programs())
             return
@@ -157,10 +116,8 @@ def explain(form: AnswerFormat) -> None:
     """Every table and view with its columns."""
     from vmsonar_inspect.tables.catalog import catalog
 
-    from vmsonar.commands.output import print_json
-
     entries = catalog()
-    if form is AnswerFormat.json:
+    if form == "json":
         print_json(entries)
         return
     for entry in entries:

@@ -5,28 +5,25 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from vmsonar_archive.system.errors import UsageError
 
-from vmsonar.commands.options import ArchiveOption, ConfigOption, JsonOption, seconds_of
+from vmsonar.commands.options import ArchiveOption, ConfigOption, JsonOption, flag, option, seconds_of
 from vmsonar.commands.output import print_json, say
 from vmsonar.config.file import load_config
 from vmsonar.config.schema import Config
 from vmsonar.host.roots import archive_to_read
 from vmsonar.lifecycle.step import Saved
-from vmsonar.lifecycle.teardown import Forwarding, SaveJob, increment, is_configured, resume, teardown
+from vmsonar.lifecycle.teardown import Forwarding, SaveJob, increment, resume, teardown
 
 
-def command(
+def teardown_command(
     archive: ArchiveOption = None,
     config: ConfigOption = None,
-    limit: Annotated[str, typer.Option(metavar="2min", help="How long all of it may take.")] = "2min",
+    limit: Annotated[str, option("2min", "How long all of it may take.")] = "2min",
     only_new: Annotated[
-        bool, typer.Option("--increment", help="Send what is new while the VM lives; for a timer.")
+        bool, flag("--increment", "Send what is new while the VM lives; for a timer.")
     ] = False,
-    only_waiting: Annotated[
-        bool, typer.Option("--resume", help="Send only bundles that wait on the disk.")
-    ] = False,
+    only_waiting: Annotated[bool, flag("--resume", "Send only bundles that wait on the disk.")] = False,
     json: JsonOption = False,
 ) -> int:
     """Bundles what no bundle has taken yet, signs it, brings it where the section `save` says, and forwards the rest.
@@ -40,7 +37,10 @@ def command(
     # Told to stop, by timeout(1) for example: what was begun is ended too, not left to itself.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     settings = load_config(config)
-    job = SaveJob(archive_to_read(archive, settings.archive), settings.save, _seconds(limit))
+    seconds = seconds_of(limit, "--limit")
+    if seconds < 1:
+        raise UsageError("--limit: less than a second is no time at all")
+    job = SaveJob(archive_to_read(archive, settings.archive), settings.save, seconds)
     part = increment if only_new else resume if only_waiting else None
     saved = part(job) if part else _everything(job, settings, config)
     _tell(saved, json)
@@ -49,19 +49,12 @@ def command(
 
 def _everything(job: SaveJob, settings: Config, config: Path | None) -> Saved:
     forwarding = None
-    if is_configured(settings.forward):
+    if settings.forward.brokers or settings.forward.url:
         forwarding = Forwarding(job.archive, config, settings.forward, job.seconds)
     saved = teardown(job)
     if forwarding is not None:
         forwarding.tell(saved)
     return saved
-
-
-def _seconds(text: str) -> float:
-    seconds = seconds_of(text, "--limit")
-    if seconds < 1:
-        raise UsageError("--limit: less than a second is no time at all")
-    return seconds
 
 
 def _tell(saved: Saved, json: bool) -> None:

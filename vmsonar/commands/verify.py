@@ -1,20 +1,24 @@
-"""`vmsonar verify`: is it whole and unaltered?"""
+"""`vmsonar verify`: is it whole and unaltered? `vmsonar recover`: saves what is readable of what is not."""
 
 import os
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from vmsonar_archive.format import layout
 from vmsonar_archive.read.findings import Code, Finding, Report, Severity
+from vmsonar_archive.read.source import open_source
 from vmsonar_archive.system.errors import Exit, UsageError
-from vmsonar_archive.system.rights import work_as_owner
+from vmsonar_archive.system.rights import published, work_as_owner
 from vmsonar_archive.verify.archive import Depth
 from vmsonar_archive.verify.bundle import missing_between, range_of
 from vmsonar_archive.verify.path import size_at, verify_path, verify_paths
+from vmsonar_archive.verify.recover import recover, refuse_filled
 from vmsonar_archive.verify.signature import Trust, read_trust
+from vmsonar_archive.write.outputs import guard
 
+from vmsonar.commands.options import argument, flag, option
 from vmsonar.commands.output import print_findings, print_json, print_table, progress_bar, say
 
 #: What a bundle can lack that is whole: that it comes from where it should.
@@ -22,30 +26,18 @@ _TRUST = {Code.UNSIGNED, Code.UNTRUSTED_SIGNER, Code.HEAD_DIFFERS}
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
-def command(
+def verify_command(
     paths: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="PATH…",
-            help="Archive folders, bundles, and lakes (also s3://bucket/prefix).",
-            show_default=False,
-        ),
+        list[str], argument("PATH…", "Archive folders, bundles, and lakes (also s3://bucket/prefix).")
     ],
-    quick: Annotated[bool, typer.Option("--quick", help="Structure, sizes and journal only.")] = False,
-    deep: Annotated[bool, typer.Option("--deep", help="Also every record against the schema.")] = False,
-    head: Annotated[
-        str | None, typer.Option(help="A journal head that left the machine earlier.", metavar="HASH")
-    ] = None,
+    quick: Annotated[bool, flag("--quick", "Structure, sizes and journal only.")] = False,
+    deep: Annotated[bool, flag("--deep", "Also every record against the schema.")] = False,
+    head: Annotated[str | None, option("HASH", "A journal head that left the machine earlier.")] = None,
     allowed_signers: Annotated[
-        Path | None,
-        typer.Option(
-            help="Demand a signature by a key in this file (ssh-keygen(1)).", metavar="FILE", readable=False
-        ),
+        Path | None, option("FILE", "Demand a signature by a key in this file (ssh-keygen(1)).")
     ] = None,
-    identity: Annotated[
-        str | None, typer.Option(help="The name in that file whose key it must be.", metavar="NAME")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    identity: Annotated[str | None, option("NAME", "The name in that file whose key it must be.")] = None,
+    json: Annotated[bool, flag("--json", "Print the findings as JSON.")] = False,
 ) -> int:
     """Says whether archives, bundles and lakes are whole and unaltered: exit 0 if they are, 1 if not.
 
@@ -146,3 +138,31 @@ def _show(reports: dict[str, Report]) -> None:
     for path, report in reports.items():
         if report.head:
             say(f"journal head of {path}: {report.head}")
+
+
+def recover_command(
+    path: Annotated[Path, argument("PATH", "A damaged archive folder or bundle.")],
+    output: Annotated[Path, option("DIR", "Where the new archive goes; must be empty.", "--output", "-o")],
+    json: Annotated[bool, flag("--json", "Print what was saved and what not as JSON.")] = False,
+) -> int:
+    """Writes a new, valid archive with every record that can still be read.
+
+    Example: vmsonar recover /var/lib/vmsonar -o /tmp/saved
+    """
+    guard(output, [path])
+    refuse_filled(output)
+    work_as_owner([path], output=True)
+    with published(output) as place, closing(open_source(path)) as source:
+        result = recover(source, place)
+    result.target = str(output)
+    code = Exit.OK if result.records else Exit.NO
+    if json:
+        print_json(result)
+        return code
+    print_findings(result.findings, str(path), lost=True)
+    say(f"{_many(result.records, 'record')} in {_many(result.files, 'file')} saved to {result.target}")
+    return code
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -4,4 +4,4 @@ Comes in: an archive that is being written, a cursor. Goes out: messages; the cu
 Imports daemon's log and signals, config.
 """
 
-__all__ = ["messages", "plan", "run", "settings", "status"]
+__all__ = ["messages", "plan", "run", "settings", "state"]

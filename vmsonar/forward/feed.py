@@ -1,6 +1,7 @@
 """The records of an archive in the order in which they are sent, from where the cursor stands."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from vmsonar_archive.format.layout import RECORD_KINDS, SAMPLE, SYSINFO
 from vmsonar_archive.records.sets import Taken
 from vmsonar_archive.system.errors import VmsonarError
 
-from vmsonar.forward.cursor import Cursor, Mark
+from vmsonar.forward.state import Cursor, Mark
 from vmsonar.forward.tail import LedgerView, Record, Tail
 
 
@@ -21,13 +22,10 @@ def locate(tail: Tail, mark: Mark) -> int | None:
     if not names:
         return mark.seq
     for name in reversed(names):
-        found = 0
-        for stamp in tail.stamps(name):
-            if stamp.run == mark.run and stamp.seq <= mark.seq:
-                found = stamp.seq
+        found = [stamp.seq for stamp in tail.stamps(name) if stamp.run == mark.run and stamp.seq <= mark.seq]
         if found:
             # The records after it, whatever their numbers, were written later.
-            return found
+            return found[-1]
     return None
 
 
@@ -67,8 +65,11 @@ class Feed:
         self._root = root
         self._tails: dict[str, Tail] = {}
         for kind in RECORD_KINDS:
-            self._believe(kind, cursor, warn)
-            taken = self._start(kind, cursor, since, (resume or {}).get(kind, 0))
+            with closing(Tail(root, kind, self.journal)) as tail:
+                taken = cursor.taken[kind] = _believed(tail, cursor, warn)
+                if since is not None:
+                    replayed, resumed = before(tail, since), (resume or {}).get(kind, 0)
+                    taken = _reduced(taken, replayed, resumed, is_promised=bool(cursor.mark(kind).run))
             self._tails[kind] = Tail(root, kind, self.journal, taken)
 
     def close(self) -> None:
@@ -84,64 +85,46 @@ class Feed:
                     found = True
                     yield record
             if not found:
-                self._check_identity()
+                if read_identity(self._root).archive != self.identity.archive:
+                    raise AnotherArchive(f"another archive lies in {self._root} now")
                 yield None
 
     @property
     def last_seen(self) -> int:
         """The highest record number seen in the archive."""
-        newest = max((tail.position for tail in self._tails.values()), default=0)
-        return max(newest, self.journal.ledger.last_seq)
-
-    def forget(self, cursor: Cursor) -> None:
-        self.journal.forget_before(min(cursor.sample.seq, cursor.sysinfo.seq))
-
-    def _check_identity(self) -> None:
-        if read_identity(self._root).archive != self.identity.archive:
-            raise AnotherArchive(f"another archive lies in {self._root} now")
-
-    def _believe(self, kind: str, cursor: Cursor, warn: Callable[[str], None]) -> None:
-        """Compares the cursor with the archive, and resets it where the archive cannot be a continuation."""
-        mark = cursor.mark(kind)
-        tail = Tail(self._root, kind, self.journal)
-        try:
-            found = locate(tail, mark)
-            if found is None:
-                warn(
-                    f"the archive does not hold {kind} {mark.seq} that was sent last: all it holds is sent again"
-                )
-                cursor.taken[kind] = Taken()
-                return
-            known = cursor.taken.get(kind) or taken_by(tail, mark)
-            cursor.taken[kind] = Taken(up_to=min(known.up_to, found), runs=known.runs)
-        finally:
-            tail.close()
-
-    def _start(self, kind: str, cursor: Cursor, since: datetime | None, resumed: int) -> Taken:
-        """The records to skip: those the cursor has, or fewer where an earlier time was asked for."""
-        taken = cursor.taken[kind]
-        if since is None:
-            return taken
-        tail = Tail(self._root, kind, self.journal)
-        try:
-            replayed = before(tail, self.journal, since)
-        finally:
-            tail.close()
-        if not cursor.mark(kind).run:
-            # Without a cursor nothing was promised, so that sending may begin there.
-            return Taken(up_to=replayed)
-        if replayed >= taken.highest:
-            return taken
-        # What was sent before that time is not sent again, however it is known.
-        runs = {run: min(seq, max(replayed, resumed)) for run, seq in taken.runs.items()}
-        return Taken(up_to=max(min(taken.up_to, replayed), resumed), runs=runs)
+        return max(self.journal.ledger.last_seq, *(tail.position for tail in self._tails.values()))
 
 
-def before(tail: Tail, journal: LedgerView, since: datetime) -> int:
+def _believed(tail: Tail, cursor: Cursor, warn: Callable[[str], None]) -> Taken:
+    """What the cursor has, compared with the archive: nothing where the archive cannot be a continuation."""
+    mark = cursor.mark(tail.kind)
+    found = locate(tail, mark)
+    if found is None:
+        warn(
+            f"the archive does not hold {tail.kind} {mark.seq} that was sent last: all it holds is sent again"
+        )
+        return Taken()
+    known = cursor.taken.get(tail.kind) or taken_by(tail, mark)
+    return Taken(up_to=min(known.up_to, found), runs=known.runs)
+
+
+def _reduced(taken: Taken, replayed: int, resumed: int, *, is_promised: bool) -> Taken:
+    """The records to skip where an earlier time was asked for: only those before it."""
+    if not is_promised:
+        # Without a cursor nothing was promised, so that sending may begin there.
+        return Taken(up_to=replayed)
+    if replayed >= taken.highest:
+        return taken
+    # What was sent before that time is not sent again, however it is known.
+    runs = {run: min(seq, max(replayed, resumed)) for run, seq in taken.runs.items()}
+    return Taken(up_to=max(min(taken.up_to, replayed), resumed), runs=runs)
+
+
+def before(tail: Tail, since: datetime) -> int:
     """The number of the last record before that time; 0 when there is none."""
     found = 0
-    for name in tail.names_up_to(2**63):
-        entry = journal.ledger.current.get(name.path)
+    for name in tail.names_up_to():
+        entry = tail.journal.ledger.current.get(name.path)
         if entry is not None and entry.last is not None and entry.last < since:
             found = entry.last_seq or found
             continue
@@ -158,10 +141,7 @@ def first_cursor(root: Path, identity: ArchiveIdentity) -> Cursor:
     journal = LedgerView(root)
     marks = {}
     for kind in RECORD_KINDS:
-        tail = Tail(root, kind, journal)
-        try:
-            names = tail.names_up_to(2**63)
-        finally:
-            tail.close()
+        with closing(Tail(root, kind, journal)) as tail:
+            names = tail.names_up_to()
         marks[kind] = Mark(seq=names[0].first_seq - 1 if names else journal.ledger.last_seq)
     return Cursor(archive=identity.archive, sample=marks[SAMPLE], sysinfo=marks[SYSINFO])

@@ -3,9 +3,7 @@
 import re
 import ssl
 import time
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -14,7 +12,7 @@ from vmsonar_archive.system import web
 from vmsonar_archive.system.text import masked, without_query
 from vmsonar_archive.system.web import Answer, ProxyRefused, Request
 
-from vmsonar.forward.messages import Fate, ForwardMessage, Outcome, Refused, Sender
+from vmsonar.forward.messages import Fate, ForwardMessage, Outcome, ReceiverRefused, Sender
 from vmsonar.host.clock import Backoff, jitter
 
 # Too large, or something in it that the server cannot take: alone or divided it may pass, and so may others.
@@ -23,21 +21,7 @@ _LONGEST_WAIT = 300.0
 _SHORTEST = 0.1
 
 
-class Form(ABC):
-    """The encoding of messages in a body."""
-
-    content_type: str
-
-    @abstractmethod
-    def encode(self, message: ForwardMessage) -> bytes:
-        """One message."""
-
-    @abstractmethod
-    def join(self, parts: list[bytes]) -> bytes:
-        """The whole body."""
-
-
-class JsonForm(Form):
+class JsonForm:
     """`{"records":[{"topic","key","headers","value"}, …]}`."""
 
     content_type = "application/json"
@@ -50,7 +34,7 @@ class JsonForm(Form):
         return b'{"records":[' + b",".join(parts) + b"]}"
 
 
-class ProxyForm(Form):
+class ProxyForm:
     """The form of Sonar's HTTP proxy for Kafka: per message a header line, then exactly `data-size` bytes."""
 
     content_type = "application/octet-stream"
@@ -87,18 +71,10 @@ class Endpoint:
 class HttpSender(Sender):
     """Retries what may succeed later, with growing random pauses; stops at what will not."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        form: Form,
-        backoff: Backoff | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        super().__init__()
+    def __init__(self, endpoint: Endpoint, form: JsonForm | ProxyForm) -> None:
         self._endpoint = endpoint
         self._form = form
-        self._backoff = backoff or Backoff()
-        self._sleep = sleep
+        self._backoff = Backoff()
         self._queue: deque[tuple[int, bytes]] = deque()
         self._not_before = 0.0
 
@@ -107,11 +83,11 @@ class HttpSender(Sender):
 
     def wait(self, seconds: float) -> list[Outcome]:
         if not self._queue:
-            self._sleep(seconds)
+            time.sleep(seconds)
             return []
         pause = self._not_before - time.monotonic()
         if pause > 0:
-            self._sleep(min(pause, seconds))
+            time.sleep(min(pause, seconds))
             return []
         return self._post(self._next_batch())
 
@@ -135,9 +111,9 @@ class HttpSender(Sender):
         if endpoint.authorization:
             headers["Authorization"] = endpoint.authorization
         request = Request("POST", headers, self._form.join([part for _, part in batch]))
-        left = endpoint.timeout if self.end is None else max(_SHORTEST, self.end - time.monotonic())
+        seconds = min(endpoint.timeout, max(_SHORTEST, self.end - time.monotonic()))
         try:
-            answer = web.ask(urlsplit(endpoint.url), request, min(endpoint.timeout, left), endpoint.context)
+            answer = web.ask(urlsplit(endpoint.url), request, seconds, endpoint.context)
         except OSError as error:
             self._check_final(error)
             return self._later(f"cannot reach {endpoint.shown}: {web.reason_of(error)}")
@@ -153,7 +129,7 @@ class HttpSender(Sender):
         said = f"{said} ({detail})" if detail else said
         if answer.status in _NOT_TAKEN:
             return self._done(batch, Fate.NOT_TAKEN, said)
-        raise Refused(f"{said}: check forward.url and the credentials")
+        raise ReceiverRefused(f"{said}: check forward.url and the credentials")
 
     def _done(self, batch: list[tuple[int, bytes]], fate: Fate, detail: str = "") -> list[Outcome]:
         for _ in batch:
@@ -175,6 +151,8 @@ class HttpSender(Sender):
         shown = self._endpoint.shown
         if isinstance(error, ssl.SSLCertVerificationError):
             said = error.verify_message
-            raise Refused(f"the certificate of {shown} is not trusted ({said}): check forward.tls.ca_file")
+            raise ReceiverRefused(
+                f"the certificate of {shown} is not trusted ({said}): check forward.tls.ca_file"
+            )
         if isinstance(error, ProxyRefused) and 400 <= error.status < 500:
-            raise Refused(f"the proxy refuses {shown} ({error}): check HTTPS_PROXY")
+            raise ReceiverRefused(f"the proxy refuses {shown} ({error}): check HTTPS_PROXY")

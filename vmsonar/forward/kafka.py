@@ -12,7 +12,7 @@ from typing import Any
 from vmsonar_archive.system.errors import missing_extra
 from vmsonar_archive.system.text import masked
 
-from vmsonar.forward.messages import Fate, ForwardMessage, Outcome, Refused, Sender
+from vmsonar.forward.messages import Fate, ForwardMessage, Outcome, ReceiverRefused, Sender
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,19 @@ _AROUND = re.compile(
     r"^(?:[a-z_]+://)?[^ ]*/(?:bootstrap|\d+): |\s*\(after \d+ms in state [A-Z_]+[^)]*\)"
     r"|SSL handshake failed: |error:[0-9A-F]+:SSL routines:[^:]*:|: broker certificate could not be verified.*"
 )
+
+# librdkafka's names of errors: about this one message; about the login, the certificate, the rights, the topic.
+_NOT_TAKEN = (
+    "MSG_SIZE_TOO_LARGE",
+    "RECORD_LIST_TOO_LARGE",
+    "INVALID_MSG",
+    "INVALID_RECORD",
+    "POLICY_VIOLATION",
+)
+_LOGIN = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM")
+_UNTRUSTED = ("_SSL",)
+_RIGHTS = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")
+_NO_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC")
 
 # X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH.
 _OTHER_HOST = (62, 64)
@@ -54,55 +67,6 @@ def why_untrusted(login: Login) -> ssl.SSLCertVerificationError | None:
     return None
 
 
-def not_taken(error: Any, codes: Any) -> bool:
-    """Whether the error is about this one message."""
-    return error.code() in (
-        codes.MSG_SIZE_TOO_LARGE,
-        codes.RECORD_LIST_TOO_LARGE,
-        codes.INVALID_MSG,
-        codes.INVALID_RECORD,
-        codes.POLICY_VIOLATION,
-    )
-
-
-def is_refusal(error: Any, codes: Any) -> bool:
-    """Whether retrying cannot help."""
-    if error.code() == codes._SSL:
-        return "certificate" in error.str().lower()
-    return error.code() in (
-        codes._AUTHENTICATION,
-        codes.SASL_AUTHENTICATION_FAILED,
-        codes.UNSUPPORTED_SASL_MECHANISM,
-        codes.TOPIC_AUTHORIZATION_FAILED,
-        codes.CLUSTER_AUTHORIZATION_FAILED,
-        codes.UNKNOWN_TOPIC_OR_PART,
-        codes._UNKNOWN_TOPIC,
-        codes.TOPIC_EXCEPTION,
-    )
-
-
-def refusal(error: Any, login: Login, codes: Any, topic: str = "") -> str:
-    """The error in one line: what, where, and what to do."""
-    code, said = error.code(), gist(error.str())
-    who = f"user {login.username}" if login.username else "this client"
-    if code in (codes._AUTHENTICATION, codes.SASL_AUTHENTICATION_FAILED, codes.UNSUPPORTED_SASL_MECHANISM):
-        return f"{login.brokers} refuses the login of {who} ({said}): check forward.auth, username and password_file"
-    if code == codes._SSL:
-        reason = why_untrusted(login)
-        if reason is not None and reason.verify_code in _OTHER_HOST:
-            said = reason.verify_message
-            return f"the certificate of {login.brokers} is for another host ({said}): check forward.brokers"
-        said = reason.verify_message if reason else said
-        return f"the certificate of {login.brokers} is not trusted ({said}): check forward.tls.ca_file"
-    if code in (codes.TOPIC_AUTHORIZATION_FAILED, codes.CLUSTER_AUTHORIZATION_FAILED):
-        return f"{login.brokers} does not let {who} write topic {topic}: check forward.cluster and the broker's ACLs"
-    if code in (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_TOPIC):
-        return (
-            f"{login.brokers} has no topic {topic} and does not make it: create it, or check forward.cluster"
-        )
-    return f"{login.brokers}: {said}"
-
-
 # A login can fail for a moment while a broker starts; the third time in a row it is believed.
 _BELIEVED = 3
 _CLOSE_SECONDS = 1.0
@@ -114,7 +78,6 @@ class KafkaSender(Sender):
     """librdkafka reconnects and retries by itself, for ever, in order; what it cannot mend ends it."""
 
     def __init__(self, settings: dict[str, Any], login: Login, secrets: tuple[str, ...] = ()) -> None:
-        super().__init__()
         try:
             from confluent_kafka import KafkaError, KafkaException, Producer
         except ImportError:
@@ -128,16 +91,10 @@ class KafkaSender(Sender):
         self._codes = KafkaError
         self._exception = KafkaException
         try:
-            self._producer = Producer(
-                {
-                    **settings,
-                    "error_cb": self._on_error,
-                    "stats_cb": self._on_statistics,
-                },
-                logger=_silent_logger(),
-            )
+            callbacks = {"error_cb": self._on_error, "stats_cb": self._on_statistics}
+            self._producer = Producer(settings | callbacks, logger=_silent_logger())
         except KafkaException as error:
-            raise Refused(masked(refusal(error.args[0], login, KafkaError), secrets, _LONGEST)) from None
+            raise ReceiverRefused(self._refusal(error.args[0])) from None
 
     def submit(self, message: ForwardMessage, token: int) -> None:
         headers: list[tuple[str, str | bytes | None]] = [
@@ -183,7 +140,7 @@ class KafkaSender(Sender):
 
     def _check(self) -> None:
         if self._refused is not None:
-            raise Refused(self._refused)
+            raise ReceiverRefused(self._refused)
 
     def _on_delivery(self, token: int, error: Any, delivered: Any) -> None:
         if error is None:
@@ -194,19 +151,17 @@ class KafkaSender(Sender):
             self._judge(token, error, delivered.topic())
 
     def _judge(self, token: int, error: Any, topic: str) -> None:
-        if not_taken(error, self._codes):
+        if self._is(error, _NOT_TAKEN):
             self._outcomes.append(Outcome(token, Fate.NOT_TAKEN, masked(error.str(), self._secrets)))
-        elif is_refusal(error, self._codes):
+        elif self._is_refusal(error):
             self._refused = self._refusal(error, topic)
-        elif error.code() not in (self._codes._PURGE_QUEUE, self._codes._PURGE_INFLIGHT):
-            self.trouble = masked(error.str(), self._secrets)
-            self._is_lost = True
+        elif not self._is(error, ("_PURGE_QUEUE", "_PURGE_INFLIGHT")):
+            self._lose(error)
 
     def _on_error(self, error: Any) -> None:
         if error.fatal():
-            self.trouble = masked(error.str(), self._secrets)
-            self._is_lost = True
-        elif is_refusal(error, self._codes):
+            self._lose(error)
+        elif self._is_refusal(error):
             self._refusals += 1
             if self._refusals >= _BELIEVED:
                 self._refused = self.trouble = self._refusal(error)
@@ -214,8 +169,38 @@ class KafkaSender(Sender):
             said = masked(gist(error.str()), self._secrets)
             self.trouble = f"cannot reach {self._login.brokers}: {said}"
 
+    def _lose(self, error: Any) -> None:
+        self.trouble = masked(error.str(), self._secrets)
+        self._is_lost = True
+
+    def _is(self, error: Any, names: tuple[str, ...]) -> bool:
+        return error.code() in [getattr(self._codes, name) for name in names]
+
+    def _is_refusal(self, error: Any) -> bool:
+        """Whether retrying cannot help."""
+        is_untrusted = self._is(error, _UNTRUSTED) and "certificate" in error.str().lower()
+        return is_untrusted or self._is(error, (*_LOGIN, *_RIGHTS, *_NO_TOPIC, "TOPIC_EXCEPTION"))
+
     def _refusal(self, error: Any, topic: str = "") -> str:
-        return masked(refusal(error, self._login, self._codes, topic), self._secrets, _LONGEST)
+        return masked(self._told(error, topic), self._secrets, _LONGEST)
+
+    def _told(self, error: Any, topic: str) -> str:
+        """The error in one line: what, where, and what to do."""
+        said, brokers, username = gist(error.str()), self._login.brokers, self._login.username
+        who = f"user {username}" if username else "this client"
+        if self._is(error, _LOGIN):
+            return f"{brokers} refuses the login of {who} ({said}): check forward.auth, username and password_file"
+        if self._is(error, _UNTRUSTED):
+            reason = why_untrusted(self._login)
+            said = reason.verify_message if reason else said
+            if reason is not None and reason.verify_code in _OTHER_HOST:
+                return f"the certificate of {brokers} is for another host ({said}): check forward.brokers"
+            return f"the certificate of {brokers} is not trusted ({said}): check forward.tls.ca_file"
+        if self._is(error, _RIGHTS):
+            return f"{brokers} does not let {who} write topic {topic}: check forward.cluster and the broker's ACLs"
+        if self._is(error, _NO_TOPIC):
+            return f"{brokers} has no topic {topic} and does not make it: create it, or check forward.cluster"
+        return f"{brokers}: {said}"
 
     def _on_statistics(self, text: str) -> None:
         brokers = json.loads(text).get("brokers", {}).values()

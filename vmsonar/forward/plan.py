@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vmsonar_archive.dialect.history import History
-from vmsonar_archive.dialect.sonar import Sonar
 from vmsonar_archive.format.identity import ArchiveIdentity
-from vmsonar_archive.format.layout import NAMESPACE_FILE
+from vmsonar_archive.format.layout import NAMESPACE_FILE, RECORD_KINDS
 from vmsonar_archive.system import files
 from vmsonar_archive.system.errors import UsageError
 from vmsonar_archive.system.rights import callers
@@ -15,12 +14,12 @@ from vmsonar_archive.system.text import without_query
 
 from vmsonar.config.schema import Forward
 from vmsonar.forward import settings
-from vmsonar.forward.cursor import Cursor
 from vmsonar.forward.kafka import Login
 from vmsonar.forward.messages import Sender
 from vmsonar.forward.pump import Topics
 from vmsonar.forward.settings import read_secret
-from vmsonar.forward.translate import NativeTranslator, RowSelection, SonarTranslator, Translator
+from vmsonar.forward.state import Cursor
+from vmsonar.forward.translate import RowSelection, SonarTranslator, Translator
 
 if TYPE_CHECKING:
     from vmsonar_archive.bundle.redact import Redactor
@@ -32,7 +31,9 @@ class ForwardPlan:
     def __init__(self, forward: Forward) -> None:
         self.forward = forward
         self.cluster = settings.check(forward)
-        self.topics = Topics(settings.topics(forward, self.cluster), int(forward.max_message))
+        prefix = f"{forward.topic_prefix}." if forward.topic_prefix else ""
+        by_kind = {kind: f"{prefix}{self.cluster}.{kind}" for kind in RECORD_KINDS}
+        self.topics = Topics(by_kind, int(forward.max_message))
         self.selection = RowSelection(forward.select)
         self._redactor: Redactor | None = None
 
@@ -45,8 +46,22 @@ class ForwardPlan:
         return f"{forward.to} {without_query(forward.url or '')}"
 
     def attend(self, root: Path) -> None:
-        """Prepares for this archive: its key hides names."""
-        self._redactor = make_redactor(self.forward, root)
+        """Prepares for this archive: hides names where that is asked for, with its own key unless one is given."""
+        forward = self.forward
+        if not forward.redact:
+            return
+        from vmsonar_archive.bundle.redact import Redactor, key_from_namespace, parse_kinds
+
+        if forward.redact_key_file is not None:
+            with callers():
+                key = read_secret(forward.redact_key_file, "forward.redact_key_file").encode()
+        else:
+            try:
+                key = key_from_namespace(files.read_inside(root, NAMESPACE_FILE))
+            except OSError as error:
+                said = f"cannot read {root / NAMESPACE_FILE}: {error.strerror}; give redact_key_file"
+                raise UsageError(f"forward.redact: {said}") from None
+        self._redactor = Redactor(key, parse_kinds(",".join(forward.redact)))
 
     def node(self, identity: ArchiveIdentity) -> str:
         """The node's name as the archive knows it, or its pseudonym."""
@@ -60,12 +75,10 @@ class ForwardPlan:
         return self._kafka(node) if self.forward.to == "kafka" else self._http(node)
 
     def translator(self, identity: ArchiveIdentity, cursor: Cursor) -> Translator:
-        known = History(cursor.boots)
-        node = self.node(identity)
+        node, host_name, known = self.node(identity), self.forward.host_name, History(cursor.boots)
         if self.forward.dialect == "native":
-            return NativeTranslator(node, self.forward.host_name, self.selection, self._redactor, known)
-        sonar = Sonar(self.cluster, node, self.forward.host_name, known)
-        return SonarTranslator(sonar, self.selection, self._redactor)
+            return Translator(node, host_name, known, self.selection, self._redactor)
+        return SonarTranslator(self.cluster, node, host_name, known, self.selection, self._redactor)
 
     def _kafka(self, node: str) -> Sender:
         from vmsonar.forward.kafka import KafkaSender
@@ -77,7 +90,7 @@ class ForwardPlan:
         return KafkaSender(settings.producer_settings(forward, self.cluster, node), login, secrets)
 
     def _http(self, node: str) -> Sender:
-        from vmsonar.forward.http import Endpoint, Form, HttpSender, JsonForm, ProxyForm
+        from vmsonar.forward.http import Endpoint, HttpSender, JsonForm, ProxyForm
 
         forward = self.forward
         endpoint = Endpoint(
@@ -88,7 +101,7 @@ class ForwardPlan:
             float(forward.timeout),
             settings.secrets(forward),
         )
-        form: Form = JsonForm()
+        form: JsonForm | ProxyForm = JsonForm()
         if forward.to == "kafka_proxy":
             client = f"{self.cluster}/{node}"
             form = ProxyForm(client, forward.username or self.cluster, settings.password(forward))
@@ -104,21 +117,3 @@ class ForwardPlan:
                 raise UsageError("forward.auth: bearer needs token_file")
             return f"Bearer {read_secret(forward.token_file, 'forward.token_file')}"
         return None
-
-
-def make_redactor(forward: Forward, root: Path) -> "Redactor | None":
-    """Hides names where that is asked for, with the archive's own key unless one is given."""
-    if not forward.redact:
-        return None
-    from vmsonar_archive.bundle.redact import Redactor, key_from_namespace, parse_kinds
-
-    if forward.redact_key_file is not None:
-        with callers():
-            key = read_secret(forward.redact_key_file, "forward.redact_key_file").encode()
-    else:
-        try:
-            key = key_from_namespace(files.read_inside(root, NAMESPACE_FILE))
-        except OSError as error:
-            said = f"cannot read {root / NAMESPACE_FILE}: {error.strerror}; give redact_key_file"
-            raise UsageError(f"forward.redact: {said}") from None
-    return Redactor(key, parse_kinds(",".join(forward.redact)))

@@ -1,40 +1,66 @@
 """Moves records from the archive to the sender, and the cursor after what was acknowledged, in order."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 
 from vmsonar_archive.format.lines import BadLine
 from vmsonar_archive.system.errors import VmsonarError
 
-from vmsonar.forward.cursor import Cursor, Mark
 from vmsonar.forward.feed import Feed
-from vmsonar.forward.messages import (
-    Fate,
-    ForwardMessage,
-    Outcome,
-    Outgoing,
-    Refused,
-    Sender,
-    journal_undelivered,
-)
+from vmsonar.forward.messages import Fate, ForwardMessage, Outcome, ReceiverRefused, Sender
+from vmsonar.forward.state import Cursor, Mark, journal_undelivered
 from vmsonar.forward.tail import Record
 from vmsonar.forward.translate import Translator
 
 # This little keeps the process under 60 MB whatever the backlog, and is more than a round trip needs.
 WINDOW_BYTES = 2**20
+_WINDOW_RECORDS = 500
 # What a message takes besides its value: key, headers, the protocol's own.
 OVERHEAD = 1024
 # After this many refused records in a row, the receiver is asked whether it takes any.
 _DOUBTED = 20
 
 
+@dataclass(slots=True)
+class Outgoing:
+    """One record on its way: done when all its messages are acknowledged or given up."""
+
+    kind: str
+    mark: Mark
+    #: Messages that are still to be handed to the sender.
+    queue: deque[ForwardMessage]
+    size: int
+    dropped_before: int = 0
+    unreadable_before: int = 0
+    #: Everything up to this number came before it.
+    up_to: int = 0
+    #: False when it was acknowledged before, and is sent again because somebody asked for it.
+    is_new: bool = True
+    #: Messages that the sender has not answered for.
+    waiting: int = 0
+    acknowledged: int = 0
+    #: Messages that were not taken, and why, as long as it is open whether the receiver takes any.
+    refused: list[tuple[ForwardMessage, str]] = field(default_factory=list)
+    given_up: int = 0
+
+    @property
+    def is_done(self) -> bool:
+        return not self.queue and not self.waiting and not self.refused
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether the receiver has all of it."""
+        return self.acknowledged > 0 and not self.given_up
+
+
 class Window:
     """Records from the first that is not acknowledged to the last that was handed to the sender."""
 
-    def __init__(self, max_bytes: int = WINDOW_BYTES, max_records: int = 500) -> None:
-        self._max_records = max_records
+    def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._records: deque[Outgoing] = deque()
         self._by_token: dict[int, tuple[Outgoing, ForwardMessage]] = {}
@@ -47,7 +73,7 @@ class Window:
     @property
     def has_room(self) -> bool:
         """One record always fits."""
-        return len(self._records) < self._max_records and self._bytes < self._max_bytes
+        return len(self._records) < _WINDOW_RECORDS and self._bytes < self._max_bytes
 
     def add(self, record: Outgoing) -> None:
         self._records.append(record)
@@ -55,12 +81,7 @@ class Window:
 
     def queued(self) -> list[Outgoing]:
         """The records that have messages to hand over; they are the last ones."""
-        found: list[Outgoing] = []
-        for record in reversed(self._records):
-            if not record.queue:
-                break
-            found.append(record)
-        return found[::-1]
+        return list(takewhile(lambda record: record.queue, reversed(self._records)))[::-1]
 
     @property
     def waiting(self) -> int:
@@ -132,59 +153,57 @@ class Caution:
     taken: dict[str, ForwardMessage] = field(default_factory=dict)
 
 
+@dataclass
 class Pump:
     """One pass over one feed with one sender; a Rewind ends it."""
 
-    def __init__(
-        self,
-        feed: Feed,
-        translator: Translator,
-        sender: Sender,
-        topics: Topics,
-        cursor: Cursor,
-        state: Path,
-        log: Callable[[str], None],
-        caution: Caution,
-    ) -> None:
-        self.window = Window(caution.window_bytes)
-        self.is_dry = False
-        #: The last record of each kind that is done with.
-        self.progress: dict[str, int] = {}
-        self._feed = feed
-        self._records: Iterator[Record | None] = feed.records()
-        self._translator = translator
-        self._sender = sender
-        self._topics = topics
-        self._cursor = cursor
-        self._state = state
-        self._log = log
-        self._caution = caution
-        #: Records of each topic that were refused since one was taken.
-        self._doubted: dict[str, list[Outgoing]] = {}
-        self._probe: Outgoing | None = None
+    feed: Feed
+    translator: Translator
+    sender: Sender
+    topics: Topics
+    cursor: Cursor
+    state: Path
+    log: Callable[[str], None]
+    caution: Caution
+    is_dry: bool = False
+    #: The last record of each kind that is done with.
+    progress: dict[str, int] = field(default_factory=dict)
+    #: Records of each topic that were refused since one was taken.
+    _doubted: dict[str, list[Outgoing]] = field(default_factory=dict)
+    _probe: Outgoing | None = None
+
+    def __post_init__(self) -> None:
+        self.window = Window(self.caution.window_bytes)
+        self._records = self.feed.records()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything that is written has been acknowledged or given up."""
+        return self.is_dry and not self.window
 
     def step(self, seconds: float) -> bool:
         """Sends what there is room for and takes in answers; True when the cursor moved."""
         self._fill()
         self._submit_queued()
         if self.window.waiting:
-            for outcome in self._sender.wait(seconds):
+            for outcome in self.sender.wait(seconds):
                 self._answer(outcome)
         elif self._doubted:
             self._ask_again()
         return self._advance()
 
-    def take_last(self, outcomes: list[Outcome]) -> bool:
-        """Takes in the answers that came while closing."""
-        for outcome in outcomes:
-            self._answer(outcome)
-        return self._advance()
+    def close(self) -> None:
+        """Counts what is acknowledged by now and drops the rest."""
+        with suppress(Rewind, ReceiverRefused):
+            for outcome in self.sender.close():
+                self._answer(outcome)
+            self._advance()
 
     def _fill(self) -> None:
         self.is_dry = False
-        while (
-            self.window.has_room and not (self._is_careful and self.window.is_busy) and not self._is_in_doubt
-        ):
+        while self.window.has_room and not (self._is_careful and self.window.is_busy):
+            if any(len(records) >= _DOUBTED for records in self._doubted.values()):
+                return
             record = next(self._records)
             if record is None:
                 self.is_dry = True
@@ -195,11 +214,7 @@ class Pump:
 
     @property
     def _is_careful(self) -> bool:
-        return any(self.progress.get(kind, 0) < until for kind, until in self._caution.until.items())
-
-    @property
-    def _is_in_doubt(self) -> bool:
-        return any(len(records) >= _DOUBTED for records in self._doubted.values())
+        return any(self.progress.get(kind, 0) < until for kind, until in self.caution.until.items())
 
     def _submit_queued(self) -> None:
         """Hands over what is queued; when careful, one message once the one before is answered."""
@@ -209,20 +224,20 @@ class Pump:
                     return
                 message = outgoing.queue.popleft()
                 if self._is_too_large(message):
-                    reason = f"larger than max_message ({self._topics.max_message} bytes)"
+                    reason = f"larger than max_message ({self.topics.max_message} bytes)"
                     self._doubt(outgoing, message, reason)
                 else:
-                    self._sender.submit(message, self.window.submitted(outgoing, message))
+                    self.sender.submit(message, self.window.submitted(outgoing, message))
 
     def _take(self, record: Record) -> None:
         unreadable = record.unreadable_before
         try:
             if record.passed:
-                self._translator.learn(record)
+                self.translator.learn(record)
                 return
-            value = self._translator.translate(record)
+            value = self.translator.translate(record)
         except BadLine as error:
-            self._log(f"{record.kind} {record.stamp.seq} cannot be read ({error}): it is passed over")
+            self.log(f"{record.kind} {record.stamp.seq} cannot be read ({error}): it is passed over")
             value = None
             unreadable += 1
         messages = [] if value is None else self._messages(record, value)
@@ -235,31 +250,28 @@ class Pump:
                 record.dropped_before,
                 unreadable,
                 record.up_to,
-                not self._cursor.has(record.kind, record.stamp),
+                not self.cursor.has(record.kind, record.stamp),
             )
         )
 
     def _messages(self, record: Record, value: bytes) -> list[ForwardMessage]:
         stamp = record.stamp
-        headers = self._translator.headers(self._feed.identity.archive, stamp, self._feed.journal.head)
-        topic, key = self._topics.by_kind[record.kind], self._translator.node_at(stamp.seq)
+        headers = self.translator.headers(self.feed.identity.archive, stamp, self.feed.journal.ledger.head)
+        topic, key = self.topics.by_kind[record.kind], self.translator.node_at(stamp.seq)
         message = ForwardMessage(topic, key, value, headers)
-        return self._parts(message, self._topics.max_message) if self._is_too_large(message) else [message]
+        return self._parts(message, self.topics.max_message) if self._is_too_large(message) else [message]
 
     def _is_too_large(self, message: ForwardMessage) -> bool:
-        return len(message.value) + OVERHEAD > self._topics.max_message
+        return len(message.value) + OVERHEAD > self.topics.max_message
 
     def _parts(self, message: ForwardMessage, limit: int) -> list[ForwardMessage]:
-        values = self._translator.split(message.value, limit - OVERHEAD)
+        values = self.translator.split(message.value, limit - OVERHEAD)
         if len(values) == 1:
             return [message]
         outer = f"{message.headers['part']}." if "part" in message.headers else ""
         return [
-            ForwardMessage(
-                message.topic,
-                message.key,
-                value,
-                {**message.headers, "part": f"{outer}{number}/{len(values)}"},
+            replace(
+                message, value=value, headers={**message.headers, "part": f"{outer}{number}/{len(values)}"}
             )
             for number, value in enumerate(values, 1)
         ]
@@ -273,7 +285,7 @@ class Pump:
         outgoing, message = found
         if outcome.fate is Fate.ACKNOWLEDGED:
             outgoing.acknowledged += 1
-            self._cursor.counts.bytes_sent += len(message.value)
+            self.cursor.counts.bytes_sent += len(message.value)
             self._trust(message)
             return
         if outgoing is self._probe:
@@ -281,7 +293,7 @@ class Pump:
         if not self._is_careful:
             # The receiver may have judged a batch of several; alone it may pass.
             outgoing.queue.appendleft(message)
-            self._caution.until[outgoing.kind] = self.window.last_seq(outgoing.kind)
+            self.caution.until[outgoing.kind] = self.window.last_seq(outgoing.kind)
             raise TooMuch(outcome.detail)
         parts = self._parts(message, len(message.value) // 2 + OVERHEAD)
         if len(parts) == 1:
@@ -298,9 +310,9 @@ class Pump:
 
     def _trust(self, message: ForwardMessage) -> None:
         """The receiver takes messages of this topic: those that it refused before are at fault themselves."""
-        smallest = self._caution.taken.setdefault(message.topic, message)
+        smallest = self.caution.taken.setdefault(message.topic, message)
         if len(message.value) < len(smallest.value):
-            self._caution.taken[message.topic] = message
+            self.caution.taken[message.topic] = message
         for outgoing in self._doubted.pop(message.topic, ()):
             for refused, reason in outgoing.refused:
                 self._give_up(refused, reason)
@@ -310,40 +322,40 @@ class Pump:
     def _ask_again(self) -> None:
         """Sends what was taken before once more: only a receiver that still takes it may have others passed over."""
         topic = max(self._doubted, key=lambda topic: len(self._doubted[topic]))
-        taken = self._caution.taken.get(topic)
+        taken = self.caution.taken.get(topic)
         if taken is None:
             raise self._refused_all(topic)
         self._probe = Outgoing("probe", Mark(), deque(), 0)
-        self._sender.submit(taken, self.window.submitted(self._probe, taken))
+        self.sender.submit(taken, self.window.submitted(self._probe, taken))
 
-    def _refused_all(self, topic: str) -> Refused:
+    def _refused_all(self, topic: str) -> ReceiverRefused:
         doubted = self._doubted[topic]
         smallest = min(len(message.value) for one in doubted for message, _ in one.refused)
         reason = doubted[-1].refused[-1][1]
-        return Refused(
+        return ReceiverRefused(
             f"{reason}: so it is with all of the last {len(doubted)} records for {topic}, down to {smallest} bytes; "
             "nothing is passed over: check the receiver's limits, forward.url and the credentials"
         )
 
     def _give_up(self, message: ForwardMessage, reason: str) -> None:
-        self._cursor.counts.undeliverable += 1
+        self.cursor.counts.undeliverable += 1
         which = f"record {message.headers['seq']}, {len(message.value)} bytes to {message.topic}"
-        self._log(f"undeliverable and passed over: {which}: {reason}")
+        self.log(f"undeliverable and passed over: {which}: {reason}")
         try:
-            journal_undelivered(self._state, message, reason)
+            journal_undelivered(self.state, message, reason)
         except (OSError, VmsonarError) as error:
-            self._log(f"cannot write to {self._state}: {error}")
+            self.log(f"cannot write to {self.state}: {error}")
 
     def _advance(self) -> bool:
         done = self.window.passed()
         for outgoing in done:
-            counts = self._cursor.counts
+            counts = self.cursor.counts
             counts.sent += outgoing.is_sent
             counts.unreadable += outgoing.unreadable_before
             if outgoing.dropped_before:
                 counts.lost += outgoing.dropped_before
-                self._log(f"lost: retention dropped {outgoing.dropped_before} records before they were sent")
+                self.log(f"lost: retention dropped {outgoing.dropped_before} records before they were sent")
             if outgoing.is_new:
-                self._cursor.move(outgoing.kind, outgoing.mark, outgoing.up_to)
+                self.cursor.move(outgoing.kind, outgoing.mark, outgoing.up_to)
             self.progress[outgoing.kind] = outgoing.mark.seq
         return bool(done)

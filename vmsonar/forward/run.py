@@ -1,9 +1,9 @@
 """Runs forwarding: until told to stop, or until everything that is written has been acknowledged."""
 
+import math
 import os
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,46 +19,50 @@ from vmsonar_archive.write.outputs import refuse_archive
 from vmsonar.daemon.log import Log
 from vmsonar.daemon.notify import Notifier
 from vmsonar.daemon.signals import Signals
-from vmsonar.forward.cursor import Cursor, read_cursor, write_cursor
 from vmsonar.forward.feed import AnotherArchive, Feed, first_cursor
-from vmsonar.forward.messages import Refused, Sender
+from vmsonar.forward.messages import Sender
 from vmsonar.forward.plan import ForwardPlan
 from vmsonar.forward.pump import Caution, Pump, Rewind, TooMuch
-from vmsonar.forward.status import ForwardStatus, lag_seconds, write_status
+from vmsonar.forward.state import (
+    Cursor,
+    ForwardStatus,
+    lag_seconds,
+    read_cursor,
+    write_cursor,
+    write_status,
+)
 from vmsonar.host.clock import Backoff
 
 _POLL_SECONDS = 0.2
 _IDLE_SECONDS = 1.0
 _CURSOR_SECONDS = 1.0
 _STATUS_SECONDS = 5.0
+# Boot times are kept for this many boots: enough for any backlog that spans reboots.
+_BOOTS_KEPT = 8
 # Shorter trouble is not logged.
 _PATIENCE_SECONDS = 3.0
 # How long a stop may take while records are still being acknowledged.
 _LAST_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """Options of one run."""
+@dataclass
+class Forwarder:
+    """Holds the cursor; starts a session with a new feed, sender and pump whenever one is needed."""
 
+    root: Path
+    state: Path
+    plan: ForwardPlan
+    log: Log
+    signals: Signals
     once: bool = False
     #: How long `once` may take.
     timeout: float | None = None
     since: datetime | None = None
+    #: How far it has come, also where it ends by an error.
+    status: ForwardStatus | None = None
 
-
-class Forwarder:
-    """Holds the cursor; starts a session with a new feed, sender and pump whenever one is needed."""
-
-    def __init__(
-        self, root: Path, state: Path, plan: ForwardPlan, options: RunOptions, log: Log, signals: Signals
-    ) -> None:
-        self._root = root
-        self._state = state
-        self._plan = plan
-        self._options = options
-        self._log = log
-        self._signals = signals
+    def __post_init__(self) -> None:
+        self._end = math.inf
         self._notifier = Notifier()
         self._backoff = Backoff()
         self._cursor: Cursor | None = None
@@ -69,11 +73,9 @@ class Forwarder:
         self._trouble_since = 0.0
         self._told = False
         self._stopping_since: float | None = None
-        self._last_error: tuple[str, datetime] | None = None
+        self._last_error: tuple[str, datetime] | tuple[None, None] = (None, None)
         self._disk_trouble = False
         self._retried = self._sent_before = 0
-        #: How far it has come, also where it ends by an error.
-        self.status: ForwardStatus | None = None
 
     @property
     def sent_now(self) -> int:
@@ -81,132 +83,119 @@ class Forwarder:
         return self.status.counts.sent - self._sent_before if self.status else 0
 
     def run(self) -> ForwardStatus:
-        """Returns when it is time to stop; raises Refused when the receiver will never take anything."""
-        refuse_archive(self._state)
-        files.make_folders(self._state, self._state)
-        lock = WriterLock(self._state)
-        try:
+        """Returns when it is time to stop; raises ReceiverRefused when the receiver will never take anything."""
+        refuse_archive(self.state)
+        files.make_folders(self.state, self.state)
+        with closing(WriterLock(self.state)):
             return self._run()
-        finally:
-            lock.close()
 
     def _run(self) -> ForwardStatus:
-        end = time.monotonic() + self._options.timeout if self._options.timeout is not None else None
-        identity = self._wait_for_archive(end)
+        if self.timeout is not None:
+            self._end = time.monotonic() + self.timeout
+        identity = self._wait_for_archive()
         self._notifier.ready()
         while identity is not None:
             try:
-                status = self._session(identity, end)
+                return self._session(identity)
             except TooMuch:
                 self._caution.window_bytes = max(1, self._caution.window_bytes // 2)
             except Rewind as error:
-                self._log.warning(f"{error}; sending again from the last acknowledged record")
+                self.log.warning(f"{error}; sending again from the last acknowledged record")
                 self._retried += 1
-                self._pause(self._backoff.next(), end)
+                self._pause(self._backoff.next())
             except AnotherArchive as error:
-                self._log.warning(f"{error}: its records are sent from the beginning")
+                self.log.warning(f"{error}: its records are sent from the beginning")
                 self._cursor, self._resume, self._caution = None, {}, Caution()
-            else:
-                return status
-            identity = self._wait_for_archive(end)
+            identity = self._wait_for_archive()
         return ForwardStatus(
-            time=datetime.now(UTC), archive="", destination=self._plan.destination,
-            dialect=self._plan.forward.dialect, seq=0, lag_records=0,
+            time=datetime.now(UTC), archive="", destination=self.plan.destination,
+            dialect=self.plan.forward.dialect, seq=0, lag_records=0,
         )  # fmt: skip
 
-    def _wait_for_archive(self, end: float | None) -> ArchiveIdentity | None:
+    def _wait_for_archive(self) -> ArchiveIdentity | None:
         """The archive's identity; a service may be started before there is an archive."""
         waited = False
-        while not self._signals.stop:
-            if (self._root / ARCHIVE_FILE).exists() or self._options.once:
-                return read_identity(self._root)
+        while not self.signals.stop:
+            if (self.root / ARCHIVE_FILE).exists() or self.once:
+                return read_identity(self.root)
             if not waited:
-                self._log.info(f"{self._root} is not an archive yet: waiting for the recorder")
+                self.log.info(f"{self.root} is not an archive yet: waiting for the recorder")
                 self._notifier.ready()
                 waited = True
-            self._pause(_IDLE_SECONDS, end)
+            self._pause(_IDLE_SECONDS)
         return None
 
-    def _session(self, identity: ArchiveIdentity, end: float | None) -> ForwardStatus:
+    def _session(self, identity: ArchiveIdentity) -> ForwardStatus:
         """One feed and one sender, from the cursor on."""
         cursor = self._cursor = self._cursor or self._load(identity)
-        self._plan.attend(self._root)
-        feed = Feed(self._root, identity, cursor, self._log.warning, self._options.since, self._resume)
-        try:
+        plan, warn = self.plan, self.log.warning
+        plan.attend(self.root)
+        with closing(Feed(self.root, identity, cursor, warn, self.since, self._resume)) as feed:
             with callers():  # passwords and keys are theirs
-                sender = self._plan.sender(identity)
-            sender.end = end
-            translator = self._plan.translator(identity, cursor)
-            pump = Pump(
-                feed, translator, sender, self._plan.topics, cursor, self._state, self._log.warning, self._caution
-            )  # fmt: skip
-            session = _Session(feed, pump, sender, lambda: cursor.keep_boots(translator.known.boots))
-            return self._attend(session, cursor, end)
-        finally:
-            feed.close()
+                sender = plan.sender(identity)
+            sender.end = self._end
+            translator = plan.translator(identity, cursor)
+            return self._attend(
+                Pump(feed, translator, sender, plan.topics, cursor, self.state, warn, self._caution)
+            )
 
-    def _attend(self, session: "_Session", cursor: Cursor, end: float | None) -> ForwardStatus:
-        pump, sender = session.pump, session.sender
+    def _attend(self, pump: Pump) -> ForwardStatus:
         try:
-            while not self._is_over(pump, end):
+            while not self._is_over(pump):
                 if pump.step(_POLL_SECONDS):
                     self._backoff.reset()
-                self._watch(sender)
-                self._save(session, cursor)
-                if pump.is_dry and not pump.window:
-                    sender.wait(0)
-                    self._pause(_IDLE_SECONDS if not self._options.once else 0, end)
-            return self._finish(session, cursor)
-        except (Rewind, Refused, VmsonarError) as error:
+                self._watch(pump.sender)
+                self._save(pump)
+                if pump.is_done:
+                    pump.sender.wait(0)
+                    self._pause(_IDLE_SECONDS if not self.once else 0)
+            self._notifier.stopping()
+            pump.close()
+            return self._save(pump, now=True)
+        except (Rewind, VmsonarError) as error:
             self._note(str(error))
             self._resume = pump.progress
-            session.close()
-            self._save(session, cursor, now=True)
+            pump.close()
+            self._save(pump, now=True)
             raise
 
-    def _is_over(self, pump: Pump, end: float | None) -> bool:
-        if end is not None and time.monotonic() > end:
+    def _is_over(self, pump: Pump) -> bool:
+        now = time.monotonic()
+        if now > self._end:
             return True
-        is_done = pump.is_dry and not pump.window
-        if not self._signals.stop:
-            return self._options.once and is_done
+        if not self.signals.stop:
+            return self.once and pump.is_done
         if self._stopping_since is None:
             # At shutdown the recorder has written its last sample just before: it is worth another look.
-            self._stopping_since = time.monotonic()
+            self._stopping_since = now
             return self._trouble is not None
-        late = time.monotonic() - self._stopping_since > _LAST_SECONDS
-        return is_done or late or self._trouble is not None
-
-    def _finish(self, session: "_Session", cursor: Cursor) -> ForwardStatus:
-        self._notifier.stopping()
-        session.close()
-        return self._save(session, cursor, now=True)
+        return pump.is_done or now - self._stopping_since > _LAST_SECONDS or self._trouble is not None
 
     def _load(self, identity: ArchiveIdentity) -> Cursor:
-        cursor = read_cursor(self._state, self._log.warning)
+        cursor = read_cursor(self.state, self.log.warning)
         if cursor is not None and cursor.archive == identity.archive:
             self._retried, self._sent_before = cursor.counts.retried, cursor.counts.sent
             return cursor
         if cursor is not None:
-            self._log.warning(
-                f"the cursor in {self._state} is of archive {cursor.archive}: this one is sent whole"
+            self.log.warning(
+                f"the cursor in {self.state} is of archive {cursor.archive}: this one is sent whole"
             )
-        cursor = first_cursor(self._root, identity)
-        write_cursor(self._state, cursor)
+        cursor = first_cursor(self.root, identity)
+        write_cursor(self.state, cursor)
         return cursor
 
     def _watch(self, sender: Sender) -> None:
         """Logs trouble that lasts, once, and its end."""
         if sender.trouble is None:
             if self._told:
-                self._log.info("records are acknowledged again")
+                self.log.info("records are acknowledged again")
             self._trouble, self._told = None, False
             return
         if self._trouble is None:
             self._trouble_since = time.monotonic()
         self._note(sender.trouble)
         if not self._told and time.monotonic() - self._trouble_since > _PATIENCE_SECONDS:
-            self._log.warning(f"{sender.trouble}; trying again until it works")
+            self.log.warning(f"{sender.trouble}; trying again until it works")
             self._told = True
 
     def _note(self, trouble: str) -> None:
@@ -214,71 +203,52 @@ class Forwarder:
             self._last_error = (trouble, datetime.now(UTC))
         self._trouble = trouble
 
-    def _save(self, session: "_Session", cursor: Cursor, now: bool = False) -> ForwardStatus:
+    def _save(self, pump: Pump, now: bool = False) -> ForwardStatus:
         """Writes cursor and status when they are due; a failing disk is logged once."""
-        cursor.counts.retried = self._retried + session.sender.retried
-        session.remember()
-        status = self.status = self._status(session, cursor)
+        cursor = pump.cursor
+        cursor.counts.retried = self._retried + pump.sender.retried
+        cursor.boots = dict(list(pump.translator.known.boots.items())[-_BOOTS_KEPT:])
+        status = self.status = self._status(pump)
         clock = time.monotonic()
         try:
-            if now or (session.moved and clock - self._saved_at > _CURSOR_SECONDS):
-                write_cursor(self._state, cursor)
+            if now or (pump.progress and clock - self._saved_at > _CURSOR_SECONDS):
+                write_cursor(self.state, cursor)
                 self._saved_at = clock
-                session.feed.forget(cursor)
+                pump.feed.journal.forget_before(min(cursor.sample.seq, cursor.sysinfo.seq))
             if now or clock - self._status_at > _STATUS_SECONDS:
                 self._status_at = clock
-                write_status(self._state, status)
+                write_status(self.state, status)
                 self._notifier.status(f"{status.counts.sent} records sent, {status.lag_records} to go")
             self._disk_trouble = False
         except OSError as error:
             if not self._disk_trouble:
-                self._log.error(f"cannot write to {self._state}: {error.strerror}; the cursor stays behind")
+                self.log.error(f"cannot write to {self.state}: {error.strerror}; the cursor stays behind")
             self._disk_trouble = True
         return status
 
-    def _status(self, session: "_Session", cursor: Cursor) -> ForwardStatus:
-        lag = len(session.pump.window)
-        if not session.pump.is_dry:
+    def _status(self, pump: Pump) -> ForwardStatus:
+        cursor = pump.cursor
+        lag = len(pump.window)
+        if not pump.is_dry:
             # Where time ran out before the first look, nothing is known to be sent.
-            lag = max(lag, 1, session.feed.last_seen - cursor.sample.seq)
+            lag = max(lag, 1, pump.feed.last_seen - cursor.sample.seq)
         return ForwardStatus(
             time=datetime.now(UTC),
             pid=os.getpid(),
             archive=cursor.archive,
-            destination=self._plan.destination,
-            dialect=self._plan.forward.dialect,
+            destination=self.plan.destination,
+            dialect=self.plan.forward.dialect,
             seq=cursor.sample.seq,
             sent_until=cursor.sample.time,
             lag_records=lag,
             lag_seconds=lag_seconds(cursor) if lag else 0.0,
-            under_way=len(session.pump.window),
+            under_way=len(pump.window),
             counts=cursor.counts,
             trouble=self._trouble,
-            last_error=self._last_error[0] if self._last_error else None,
-            last_error_time=self._last_error[1] if self._last_error else None,
-            journal_head=session.feed.journal.head,
+            last_error=self._last_error[0],
+            last_error_time=self._last_error[1],
+            journal_head=pump.feed.journal.ledger.head,
         )
 
-    def _pause(self, seconds: float, end: float | None) -> None:
-        if end is not None:
-            seconds = min(seconds, max(0.0, end - time.monotonic()))
-        self._signals.wait(int(seconds * 1e9))
-
-
-@dataclass(slots=True)
-class _Session:
-    """The feed, pump and sender between two rewinds."""
-
-    feed: Feed
-    pump: Pump
-    sender: Sender
-    remember: Callable[[], None]
-
-    @property
-    def moved(self) -> bool:
-        return bool(self.pump.progress)
-
-    def close(self) -> None:
-        """Counts what is acknowledged by now and drops the rest."""
-        with suppress(Rewind, Refused):
-            self.pump.take_last(self.sender.close())
+    def _pause(self, seconds: float) -> None:
+        self.signals.wait(int(min(seconds, max(0.0, self._end - time.monotonic())) * 1e9))

@@ -33,18 +33,13 @@ def check(forward: Forward) -> str:
         raise UsageError(
             f"forward.auth: {forward.auth} does not go with to: {forward.to}; one of {known} does"
         )
-    if forward.to == "kafka":
-        _check_kafka(forward)
-    else:
+    if forward.to != "kafka":
         _check_url(forward)
-    return forward.cluster
-
-
-def _check_kafka(forward: Forward) -> None:
-    if not forward.brokers:
+    elif not forward.brokers:
         raise UsageError("forward.brokers is empty: give host:port of at least one broker")
-    if forward.auth != "none" and forward.tls.use == "none":
+    elif forward.auth != "none" and forward.tls.use == "none":
         raise UsageError("forward.auth needs TLS: a password is not sent in the clear; remove tls.use: none")
+    return forward.cluster
 
 
 def _check_url(forward: Forward) -> None:
@@ -59,16 +54,10 @@ def _check_url(forward: Forward) -> None:
         raise UsageError("forward.url: a password is not sent in the clear; use https")
 
 
-def topics(forward: Forward, cluster: str) -> dict[str, str]:
-    """The topic of each kind of record."""
-    prefix = f"{forward.topic_prefix}." if forward.topic_prefix else ""
-    return {kind: f"{prefix}{cluster}.{kind}" for kind in ("sample", "sysinfo")}
-
-
-def password(forward: Forward, environment: Mapping[str, str] = os.environ) -> str:
+def password(forward: Forward) -> str:
     if forward.password_file is None:
         raise UsageError(f"forward.auth: {forward.auth} needs password_file")
-    return read_secret(forward.password_file, "forward.password_file", environment)
+    return read_secret(forward.password_file, "forward.password_file")
 
 
 def secrets(forward: Forward) -> tuple[str, ...]:
@@ -112,8 +101,9 @@ def _security(forward: Forward, cluster: str) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "security.protocol": "SSL" if forward.auth == "none" else "SASL_SSL",
         "ssl.endpoint.identification.algorithm": "https",
-        **({"ssl.ca.location": _readable(tls.ca_file, "ca_file")} if tls.ca_file else {}),
     }
+    if tls.ca_file:
+        settings["ssl.ca.location"] = _readable(tls.ca_file, "ca_file")
     if tls.certificate_file:
         settings["ssl.certificate.location"] = _readable(tls.certificate_file, "certificate_file")
         settings["ssl.key.location"] = _readable(tls.key_file or tls.certificate_file, "key_file")
@@ -146,7 +136,14 @@ def tls_context(forward: Forward) -> ssl.SSLContext | None:
 
 def read_secret(name: str, key: str, environment: Mapping[str, str] = os.environ) -> str:
     """The content of a file without its last newline; a bare name is that of a systemd credential."""
-    path = _secret_path(name, key, environment)
+    path, folder = Path(name), environment.get("CREDENTIALS_DIRECTORY")
+    if "/" not in name:
+        if not folder:
+            raise UsageError(
+                f"{key}: {name} is not a path, and there are no systemd credentials: give a path, "
+                f"or LoadCredential={name}:/path in the unit"
+            )
+        path = Path(folder) / name
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -161,22 +158,9 @@ def read_secret(name: str, key: str, environment: Mapping[str, str] = os.environ
     return secret
 
 
-def _secret_path(name: str, key: str, environment: Mapping[str, str]) -> Path:
-    if "/" in name:
-        return Path(name)
-    folder = environment.get("CREDENTIALS_DIRECTORY")
-    if not folder:
-        raise UsageError(
-            f"{key}: {name} is not a path, and there are no systemd credentials: give a path, "
-            f"or LoadCredential={name}:/path in the unit"
-        )
-    return Path(folder) / name
-
-
-def _readable(name: str | None, key: str) -> str:
-    path = Path(name or "")
+def _readable(path: str, key: str) -> str:
     try:
-        path.open("rb").close()
+        open(path, "rb").close()
     except OSError as error:
         raise UsageError(f"forward.tls.{key}: cannot read {path}: {error.strerror}") from None
-    return str(path)
+    return path

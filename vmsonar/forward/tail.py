@@ -1,5 +1,6 @@
 """Follows one kind of record through an archive that is being written, rolled over, merged, repaired and pruned."""
 
+import math
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -94,10 +95,6 @@ class LedgerView:
         self._inode = -1
 
     @property
-    def head(self) -> str:
-        return self.ledger.head
-
-    @property
     def version(self) -> tuple[int, int]:
         """Differs whenever the journal differs."""
         return self._inode, self._offset
@@ -112,15 +109,12 @@ class LedgerView:
                     self._inode = status.st_ino
                 if status.st_size > self._offset:
                     file.seek(self._offset)
-                    self._take(file.read(status.st_size - self._offset))
+                    *lines, rest = file.read(status.st_size - self._offset).split(b"\n")
+                    for line in lines:
+                        self.ledger.add(line)
+                    self._offset = file.tell() - len(rest)
         except FileNotFoundError:
             self._begin()
-
-    def _take(self, data: bytes) -> None:
-        end = data.rfind(b"\n") + 1
-        for line in data[:end].split(b"\n")[:-1]:
-            self.ledger.add(line)
-        self._offset += end
 
     def lost_between(self, kind: str, after: int, before: int, present: dict[str, int]) -> int:
         """Records of a kind with numbers between the two that were in files which are no longer there."""
@@ -184,7 +178,7 @@ class Tail:
         self._up_to = 0
         #: Segments that were read to their end, and what they were then.
         self._done: dict[str, tuple[int | None, int | None]] = {}
-        self._journal = journal
+        self.journal = journal
         self._source = FolderSource(root)
         self._stream: LineStream | None = None
         #: How many lines of the segment at hand were read, to tell how many could not be.
@@ -206,10 +200,11 @@ class Tail:
             return
 
     def _round(self) -> Iterator[Record]:
-        self._journal.refresh()
-        version = self._journal.version
+        self.journal.refresh()
+        version = self.journal.version
         names = self.names()
-        for name in names[max(0, _count_up_to(names, self._taken.up_to) - 1) :]:
+        begun = bisect_right(names, self._taken.up_to, key=lambda name: name.first_seq)
+        for name in names[max(0, begun - 1) :]:
             if name.first_seq > self.position + 1:
                 self._check_unmoved(version)
             state = self._state(name.path)
@@ -229,45 +224,40 @@ class Tail:
 
     def _state(self, path: str) -> tuple[int | None, int | None]:
         """Differs when a segment may hold more than before: by the journal, or by its length."""
-        entry = self._journal.ledger.current.get(path)
+        entry = self.journal.ledger.current.get(path)
         if entry is not None:
             return entry.records, entry.last_seq
         with suppress(FileNotFoundError):
-            return None, os.stat(path, dir_fd=self._source.folder, follow_symlinks=False).st_size
+            return None, self._stat(path).st_size
         return None, None
 
     def _vouched(self, names: list[SegmentName], name: SegmentName) -> int:
         """Up to where all was read when a segment's turn comes: no further than the journal goes, and no open file."""
-        ledger = self._journal.ledger
+        ledger = self.journal.ledger
         opened = (one.first_seq for one in names if one.path not in ledger.current)
         return min(name.first_seq, ledger.last_seq + 1, *opened) - 1
 
     def _check_unmoved(self, version: tuple[int, int]) -> None:
         """What seems to be missing may just have been merged into a file that was listed before."""
-        self._journal.refresh()
-        if self._journal.version != version:
+        self.journal.refresh()
+        if self.journal.version != version:
             raise _Moved
-
-    def paths(self) -> dict[str, int]:
-        """Every file of the archive with its size."""
-        return self._source.sizes()
 
     def names(self) -> list[SegmentName]:
         """The segments of this kind in the order of their records."""
-        gone = self._journal.ledger.gone
-        found = (SegmentName.parse(path) for path in self.paths() if path not in gone)
+        gone = self.journal.ledger.gone
+        found = (SegmentName.parse(path) for path in self._source.sizes() if path not in gone)
         return sorted(name for name in found if name is not None and name.kind == self.kind)
 
-    def names_up_to(self, seq: int) -> list[SegmentName]:
+    def names_up_to(self, seq: float = math.inf) -> list[SegmentName]:
         """The segments that begin with this number or a smaller one."""
-        self._journal.refresh()
-        names = self.names()
-        return names[: _count_up_to(names, seq)]
+        self.journal.refresh()
+        return [name for name in self.names() if name.first_seq <= seq]
 
     def stamps(self, name: SegmentName) -> Iterator[Stamp]:
         """The stamps of everything readable in one segment."""
         try:
-            for lines in self._pieces(name.path, self._journal.ledger.current.get(name.path)):
+            for lines in self._pieces(name.path, self.journal.ledger.current.get(name.path)):
                 for line in lines:
                     with suppress(BadLine):
                         yield decode_stamp(line)
@@ -277,7 +267,7 @@ class Tail:
             self._drop_stream()
 
     def _segment(self, name: SegmentName, version: tuple[int, int]) -> Iterator[Record]:
-        entry = self._journal.ledger.current.get(name.path)
+        entry = self.journal.ledger.current.get(name.path)
         if entry is not None and (entry.last_seq or 0) <= self._taken.up_to and not self._learning:
             return
         try:
@@ -290,7 +280,9 @@ class Tail:
             self._drop_stream()
             raise
         if entry is not None:
-            self._settle(entry)
+            # A sealed segment is done, whether or not all of it could be read.
+            self._unreadable += max(0, (entry.records or 0) - self._lines_read)
+            self.position = max(self.position, entry.last_seq or 0)
             self._drop_stream()
 
     def _pieces(self, path: str, entry: JournalEntry | None) -> Iterator[list[bytes]]:
@@ -308,19 +300,17 @@ class Tail:
                 self._drop_stream()
 
     def _continue(self, path: str, entry: JournalEntry | None) -> LineStream:
-        if self._stream is not None and self._is_in_place(self._stream, path):
-            return self._stream
+        with suppress(FileNotFoundError):
+            if self._stream is not None and self._stream.reads(path, self._stat(path)):
+                return self._stream
         self._drop_stream()
         self._lines_read = 0
         file = self._source.open_current(entry) if entry is not None else self._source.open(path)
         self._stream = LineStream(path, file)
         return self._stream
 
-    def _is_in_place(self, stream: LineStream, path: str) -> bool:
-        try:
-            return stream.reads(path, os.stat(path, dir_fd=self._source.folder, follow_symlinks=False))
-        except FileNotFoundError:
-            return False
+    def _stat(self, path: str) -> os.stat_result:
+        return os.stat(path, dir_fd=self._source.folder, follow_symlinks=False)
 
     def _drop_stream(self) -> None:
         if self._stream is not None:
@@ -342,18 +332,9 @@ class Tail:
     def _next(self, stamp: Stamp, line: bytes) -> Record:
         dropped = 0
         if stamp.seq > self.position + 1:
-            dropped = self._journal.lost_between(self.kind, self.position, stamp.seq, self.paths())
+            dropped = self.journal.lost_between(self.kind, self.position, stamp.seq, self._source.sizes())
         record = Record(self.kind, stamp, line, False, dropped, self._unreadable, self._up_to)
         self._unreadable = 0
         self._taken.add(stamp.run, stamp.seq, self._up_to)
         self.position = max(self.position, stamp.seq)
         return record
-
-    def _settle(self, entry: JournalEntry) -> None:
-        """A sealed segment is done, whether or not all of it could be read."""
-        self._unreadable += max(0, (entry.records or 0) - self._lines_read)
-        self.position = max(self.position, entry.last_seq or 0)
-
-
-def _count_up_to(names: list[SegmentName], seq: int) -> int:
-    return bisect_right(names, seq, key=lambda name: name.first_seq)

@@ -1,7 +1,7 @@
 """Turns lines of the archive into messages of one of two dialects, split where they are too large."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 #: Rows of a sample that belong to a job.
 _OF_JOBS = ("gpu_process", "job", "job_info", "process", "process_info")
 _encode = msgspec.json.Encoder().encode
+_decode_infos = msgspec.json.Decoder(Infos).decode
 
 
 def split_sonar(value: bytes, limit: int) -> list[bytes]:
@@ -52,7 +53,11 @@ def split_native(value: bytes, limit: int) -> list[bytes]:
     sized = [(group, len(_encode(group))) for group in groups]
     room = limit - len(_encode(stamp)) - len(b',"crc":"01234567"')
     parts = [rest] if len(rest) > len(stamp) else []
-    parts += [{**stamp, **_joined(some)} for some in _packed(sized, room)]
+    for some in _packed(sized, room):
+        rows: dict[str, list[Any]] = {}
+        for kind, of_kind in chain.from_iterable(group.items() for group in some):
+            rows.setdefault(kind, []).extend(of_kind)
+        parts.append({**stamp, **rows})
     return [finish(_encode(part)[:-1])[:-1] for part in parts] if len(parts) > 1 else [value]
 
 
@@ -65,14 +70,6 @@ def _rows_by_job(whole: dict[str, Any]) -> list[dict[str, list[Any]]]:
             group = row.get("pgid", group_of.get((row.get("pid"), row.get("start_ticks"))))
             groups.setdefault(group, {}).setdefault(kind, []).append(row)
     return list(groups.values())
-
-
-def _joined(groups: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
-    rows: dict[str, list[Any]] = {}
-    for group in groups:
-        for kind, some in group.items():
-            rows.setdefault(kind, []).extend(some)
-    return rows
 
 
 def _packed(sized: list[tuple[Any, int]], room: int) -> Iterator[list[Any]]:
@@ -89,9 +86,6 @@ def _packed(sized: list[tuple[Any, int]], room: int) -> Iterator[list[Any]]:
         yield group
 
 
-_decode_infos = msgspec.json.Decoder(Infos).decode
-
-
 class RowSelection:
     """Which kinds are sent; none given means all."""
 
@@ -99,54 +93,68 @@ class RowSelection:
         wanted = set(kinds) or {*KINDS, SYSINFO}
         self.sysinfo = SYSINFO in wanted
         self.samples = bool(wanted - {SYSINFO})
-        self._left_out: dict[str, list[msgspec.Struct]] = {kind: [] for kind in KINDS if kind not in wanted}
-
-    @property
-    def is_partial(self) -> bool:
-        return bool(self._left_out)
+        self.left_out: dict[str, list[msgspec.Struct]] = {kind: [] for kind in KINDS if kind not in wanted}
 
     def of(self, sample: Sample) -> Sample:
         """The sample with only the rows that are sent."""
-        return msgspec.structs.replace(sample, **self._left_out) if self._left_out else sample
+        return msgspec.structs.replace(sample, **self.left_out) if self.left_out else sample
 
 
-class Translator(ABC):
-    """Sees every record in order, for what later ones refer to; translates those that are to be sent."""
+class Translator:
+    """Our records as they are.
 
-    def __init__(self, known: History, selection: RowSelection, redactor: "Redactor | None") -> None:
+    Sees every record in order, for what later ones refer to; translates those that are to be sent.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        host_name: HostName,
+        known: History,
+        selection: RowSelection,
+        redactor: "Redactor | None" = None,
+    ) -> None:
+        """`node` is the name to use where no sysinfo record tells one."""
         self.known = known
+        self._node = node
+        self._host_name: HostName = host_name
         self._selection = selection
         self._redactor = redactor
 
-    @abstractmethod
-    def learn(self, record: Record) -> None:
-        """Remembers what later records need of one that is not sent."""
-
-    @abstractmethod
-    def translate(self, record: Record) -> bytes | None:
-        """The value of the message; None when nothing of the record is sent. Raises BadLine."""
-
-    @abstractmethod
     def node_at(self, seq: int) -> str:
         """The key of the message."""
+        return self.known.machine_at(seq).name(self._host_name) or self._node
 
-    @abstractmethod
     def split(self, value: bytes, limit: int) -> list[bytes]:
         """The message split by job; a list of one where it cannot be split."""
+        return split_native(value, limit)
+
+    def learn(self, record: Record) -> None:
+        """Remembers what later records need of one that is not sent."""
+        if record.kind == SYSINFO:
+            self.known.learn_machine(self._sysinfo(record.line))
+
+    def translate(self, record: Record) -> bytes | None:
+        """The value of the message; None when nothing of the record is sent. Raises BadLine."""
+        if record.kind == SYSINFO:
+            info = self._sysinfo(record.line)
+            self.known.learn_machine(info)
+            if not self._selection.sysinfo:
+                return None
+            return record.line if self._redactor is None else record_line(info)[:-1]
+        if not self._selection.samples:
+            return None
+        if self._redactor is None and not self._selection.left_out:
+            return record.line
+        return record_line(self._selection.of(self._sample(record.line)))[:-1]
 
     def headers(self, archive: str, stamp: Stamp, head: str) -> dict[str, str]:
         """The record's id, and the journal's head unless names are hidden."""
-        hide = self._redactor
-        if hide is None:
-            return {
-                "archive": archive,
-                "run": stamp.run,
-                "boot": stamp.boot,
-                "seq": str(stamp.seq),
-                "head": head,
-            }
         names = {"archive": archive, "run": stamp.run, "boot": stamp.boot}
-        return {**{name: hide.identifier(value) for name, value in names.items()}, "seq": str(stamp.seq)}
+        if self._redactor is None:
+            return {**names, "seq": str(stamp.seq), "head": head}
+        hide = self._redactor.identifier
+        return {**{name: hide(value) for name, value in names.items()}, "seq": str(stamp.seq)}
 
     def _sysinfo(self, line: bytes) -> SysInfo:
         info = decode_sysinfo(line)
@@ -160,35 +168,26 @@ class Translator(ABC):
 class SonarTranslator(Translator):
     """Messages in Sonar's format."""
 
-    def __init__(
-        self,
-        sonar: Sonar,
-        selection: RowSelection,
-        redactor: "Redactor | None" = None,
-    ) -> None:
-        super().__init__(sonar.known, selection, redactor)
-        self._sonar = sonar
+    def __init__(self, cluster: str, node: str, host_name: HostName, known: History, *rest: Any) -> None:
+        super().__init__(node, host_name, known, *rest)
+        self._sonar = Sonar(cluster, node, host_name, known)
         self._last_passed: bytes | None = None
-
-    def node_at(self, seq: int) -> str:
-        return self._sonar.node_at(seq)
 
     def split(self, value: bytes, limit: int) -> list[bytes]:
         return split_sonar(value, limit)
 
     def learn(self, record: Record) -> None:
         if record.kind == SYSINFO:
-            self.known.learn_machine(self._sysinfo(record.line))
-            return
-        if self._redactor is not None:
+            super().learn(record)
+        elif self._redactor is not None:
             self._sonar.pass_over(self._sample(record.line))
-            return
-        try:
-            self.known.learn_infos(_decode_infos(record.line))
-        except msgspec.MsgspecError as error:
-            raise BadLine(str(error)) from None
-        # CPU time is needed of the last one only.
-        self._last_passed = record.line
+        else:
+            try:
+                self.known.learn_infos(_decode_infos(record.line))
+            except msgspec.MsgspecError as error:
+                raise BadLine(str(error)) from None
+            # CPU time is needed of the last one only.
+            self._last_passed = record.line
 
     def translate(self, record: Record) -> bytes | None:
         if record.kind == SYSINFO:
@@ -202,42 +201,3 @@ class SonarTranslator(Translator):
             self._sonar.pass_over(sample)
             return None
         return envelope("sample", self._sonar.sample(sample, self._selection.of(sample)))
-
-
-class NativeTranslator(Translator):
-    """Our records as they are."""
-
-    def __init__(
-        self,
-        node: str,
-        host_name: HostName,
-        selection: RowSelection,
-        redactor: "Redactor | None" = None,
-        known: History | None = None,
-    ) -> None:
-        super().__init__(known or History(), selection, redactor)
-        self._node = node
-        self._host_name: HostName = host_name
-
-    def node_at(self, seq: int) -> str:
-        return self.known.machine_at(seq).name(self._host_name) or self._node
-
-    def split(self, value: bytes, limit: int) -> list[bytes]:
-        return split_native(value, limit)
-
-    def learn(self, record: Record) -> None:
-        if record.kind == SYSINFO:
-            self.known.learn_machine(self._sysinfo(record.line))
-
-    def translate(self, record: Record) -> bytes | None:
-        if record.kind == SYSINFO:
-            info = self._sysinfo(record.line)
-            self.known.learn_machine(info)
-            if not self._selection.sysinfo:
-                return None
-            return record.line if self._redactor is None else record_line(info)[:-1]
-        if not self._selection.samples:
-            return None
-        if self._redactor is None and not self._selection.is_partial:
-            return record.line
-        return record_line(self._selection.of(self._sample(record.line)))[:-1]

@@ -2,9 +2,13 @@
 
 import os
 import resource
+from datetime import datetime, timedelta
 from importlib.util import find_spec
+from itertools import starmap
 from pathlib import Path
 
+from vmsonar_archive.bundle.make import read_url
+from vmsonar_archive.bundle.send.mint import expiry
 from vmsonar_archive.format.layout import ARCHIVE_FILE
 from vmsonar_archive.read.reader import open_archive
 from vmsonar_archive.records import Capability
@@ -19,7 +23,8 @@ from vmsonar.daemon.log import Log
 from vmsonar.daemon.sampler import Sampler
 from vmsonar.host.clock import Clock
 from vmsonar.host.identity import boot_id, node_identity
-from vmsonar.lifecycle.checks import examine_save
+from vmsonar.lifecycle.step import TeardownStep, run_step
+from vmsonar.lifecycle.target import SaveTarget, parse_target
 
 #: What an extra brings, by the module that shows that it is installed.
 _EXTRAS = (
@@ -31,11 +36,16 @@ _EXTRAS = (
     ("sign", "cryptography", "signed bundles"),
 )
 _DESCRIPTORS = 4096
+_SAVING = "bringing bundles to save.to"
+#: A URL that expires sooner will hardly outlive the VM.
+_SOON = timedelta(days=1)
+#: How long an endpoint may take to answer.
+_PATIENCE = 20.0
 
 
 def examine(config: Config, archive: Path) -> list[Capability]:
     """All capabilities, the environment first."""
-    found = [_writable(archive), _space(archive, config), _descriptors(), *map(_extra, _EXTRAS)]
+    found = [_writable(archive), _space(archive, config), _descriptors(), *starmap(_extra, _EXTRAS)]
     found += _identity(archive)
     found += examine_save(config, archive, Clock().now())
     setup = Setup(config, machine_id=node_identity(config.host).machine_id)
@@ -53,27 +63,32 @@ def can_record(found: list[Capability]) -> bool:
 def _collector(entry: Entry, setup: Setup) -> list[Capability]:
     if getattr(setup.config.collectors, entry.name, "auto") == "none":
         remedy = f"set collectors.{entry.name} to auto in the configuration"
-        return [_lacking(entry.name, "everything", "switched off in the configuration", remedy)]
+        return [_judged(entry.name, "everything", "switched off in the configuration", remedy)]
     if not entry.is_on(setup.config):
         return []
     try:
         collector = make(entry, setup)
     except Exception as error:
-        return [_lacking(entry.name, "everything", f"{type(error).__name__}: {error}", None)]
+        return [_judged(entry.name, "everything", f"{type(error).__name__}: {error}", None)]
     sampler = Sampler([collector], setup.config.interval, setup.clock, Log("error"))
-    sampler.sample(_tick(setup))  # whatever fails, its capabilities tell what is missing
+    clock = setup.clock
+    tick = Tick(time=clock.now(), boottime=clock.boottime_ns(), boot=boot_id(setup.host), fresh=True)
+    sampler.sample(tick)  # whatever fails, its capabilities tell what is missing
     found = capabilities_of(collector)
     sampler.close()
     return found
 
 
-def _tick(setup: Setup) -> Tick:
-    clock = Clock()
-    return Tick(time=clock.now(), boottime=clock.boottime_ns(), boot=boot_id(setup.host), fresh=True)
+def _judged(collector: str, item: str, lacking: str | None, remedy: str | None) -> Capability:
+    """Available unless something is lacking; then it is said why, and what would change that."""
+    if lacking is None:
+        return Capability(collector=collector, item=item, available=True)
+    return Capability(collector=collector, item=item, available=False, reason=lacking, remedy=remedy)
 
 
-def _lacking(collector: str, item: str, reason: str, remedy: str | None) -> Capability:
-    return Capability(collector=collector, item=item, available=False, reason=reason, remedy=remedy)
+def _unwritable(folder: Path) -> str | None:
+    is_writable = os.access(folder, os.W_OK | os.X_OK)
+    return None if is_writable else f"{folder} is not writable for user {os.geteuid()}"
 
 
 def _existing(path: Path) -> Path:
@@ -81,27 +96,16 @@ def _existing(path: Path) -> Path:
     return next((one for one in (path, *path.absolute().parents) if one.is_dir()), Path("/"))
 
 
-def _may_write(folder: Path) -> bool:
-    return os.access(folder, os.W_OK | os.X_OK)
-
-
 def _writable(archive: Path) -> Capability:
-    folder = _existing(archive)
-    item = f"writing to {archive}"
-    if _may_write(folder):
-        return Capability(collector="archive", item=item, available=True)
     remedy = "choose another folder with --archive, or run as the user who owns this one"
-    return _lacking("archive", item, f"{folder} is not writable for user {os.geteuid()}", remedy)
+    return _judged("archive", f"writing to {archive}", _unwritable(_existing(archive)), remedy)
 
 
 def _space(archive: Path, config: Config) -> Capability:
     free, wanted = free_bytes(_existing(archive)), config.budget.min_free
     item = f"{show_size(wanted)} that stay free on the disk (budget.min_free)"
-    if free >= wanted:
-        return Capability(collector="archive", item=item, available=True)
-    return _lacking(
-        "archive", item, f"{show_size(free)} are free", "free some space or lower budget.min_free"
-    )
+    lacking = None if free >= wanted else f"{show_size(free)} are free"
+    return _judged("archive", item, lacking, "free some space or lower budget.min_free")
 
 
 def _identity(archive: Path) -> list[Capability]:
@@ -111,26 +115,69 @@ def _identity(archive: Path) -> list[Capability]:
     item, remedy = "the identity of what was recorded here", "see vmsonar verify; put it back from a bundle"
     try:
         with open_archive(archive) as opened:
-            found = opened.source.misfits(opened.ledger)
+            found = [f"{one.path} {one.detail}" for one in opened.source.misfits(opened.ledger)]
     except VmsonarError as error:
-        return [_lacking("identity", item, str(error), remedy)]
-    return [_lacking("identity", item, f"{one.path} {one.detail}", remedy) for one in found]
+        found = [str(error)]
+    return [_judged("identity", item, one, remedy) for one in found]
 
 
 def _descriptors() -> Capability:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    item = "descriptors kept open for cheap sampling"
-    if hard == resource.RLIM_INFINITY or hard >= _DESCRIPTORS:
-        return Capability(collector="environment", item=item, available=True)
+    is_enough = hard == resource.RLIM_INFINITY or hard >= _DESCRIPTORS
+    lacking = None if is_enough else f"the hard limit is {hard}: sampling is right but costs more"
     remedy = f"LimitNOFILE={_DESCRIPTORS * 4} in a drop-in of vmsonar.service, or ulimit -Hn"
-    return _lacking(
-        "environment", item, f"the hard limit is {hard}: sampling is right but costs more", remedy
-    )
+    return _judged("environment", "descriptors kept open for cheap sampling", lacking, remedy)
 
 
-def _extra(extra: tuple[str, str, str]) -> Capability:
-    name, module, purpose = extra
-    item = f"extra {name}: {purpose}"
-    if find_spec(module) is not None:
-        return Capability(collector="environment", item=item, available=True)
-    return _lacking("environment", item, "not installed", way_to_add(name))
+def _extra(name: str, module: str, purpose: str) -> Capability:
+    lacking = None if find_spec(module) is not None else "not installed"
+    return _judged("environment", f"extra {name}: {purpose}", lacking, way_to_add(name))
+
+
+def examine_save(config: Config, archive: Path, now: datetime) -> list[Capability]:
+    """Whether bundles can reach save.to; nothing where nothing is configured."""
+    if config.save.to is None:
+        return []
+    try:
+        target = parse_target(config.save.to, config.save.token_file)
+        if target.is_minted:
+            return [_endpoint(config, archive)]
+        return [_folder(target) if target.is_folder else _url(target, now), *_increments(target)]
+    except VmsonarError as error:
+        return [_judged("save", _SAVING, str(error), "correct save.to in the configuration")]
+
+
+def _folder(target: SaveTarget) -> Capability:
+    folder = target.fixed_folder
+    if not folder.is_dir():
+        remedy = "make it, or mount what belongs there"
+        return _judged("save", _SAVING, f"{folder} is not a folder here", remedy)
+    return _judged("save", _SAVING, _unwritable(folder), "let the user vmsonar write there")
+
+
+def _url(target: SaveTarget, now: datetime) -> Capability:
+    is_renewed = target.template.startswith("@")
+    ends = expiry(read_url(target.template) if is_renewed else target.template)
+    lacking = None
+    if ends is not None and ends <= now:
+        lacking = f"the URL has expired at {ends:%Y-%m-%d %H:%M}Z"
+    elif ends is not None and ends - now < _SOON and not is_renewed:
+        lacking = f"the URL will have expired by {ends:%Y-%m-%d %H:%M}Z"
+    renew = "give a URL that lasts longer, @FILE with one that is renewed, or s3:// with the instance's role"
+    return _judged("save", _SAVING, lacking, renew)
+
+
+def _endpoint(config: Config, archive: Path) -> Capability:
+    """Asks for a URL, as saving would."""
+    said = run_step(TeardownStep(what="check", archive=str(archive), save=config.save), _PATIENCE)
+    lacking = said.troubles[0] if said.troubles else None
+    return _judged("save", _SAVING, lacking, "look at the endpoint that save.to names, and its log")
+
+
+def _increments(target: SaveTarget) -> list[Capability]:
+    """A URL that takes one bundle allows no increments: a sudden end of the VM loses everything."""
+    if target.takes_many:
+        return []
+    lacking = "save.to takes one bundle and no second: nothing goes out before the teardown"
+    remedy = "give a URL with {time} in it, s3://bucket/prefix/, mint+https://… or a folder"
+    return [_judged("save", "increments while the VM lives", lacking, remedy)]

@@ -1,6 +1,7 @@
 """Judges the recorder's health from the archive, its lock, and the process that holds it."""
 
 import os
+from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,12 +10,12 @@ import msgspec
 from msgspec import field
 from vmsonar_archive.format.layout import ARCHIVE_FILE, SAMPLE
 from vmsonar_archive.read.reader import Archive, last_sample, open_archive
-from vmsonar_archive.records import CostRow, EventRow, GapRow, Sample, Stamp
+from vmsonar_archive.records import CostRow, EventRow, GapRow, Stamp
 from vmsonar_archive.system.errors import VmsonarError
 from vmsonar_archive.write.budget import Budget, free_bytes
 from vmsonar_archive.write.lock import holder
 
-from vmsonar.forward.status import ForwardStatus, read_status
+from vmsonar.forward.state import ForwardStatus, read_status
 
 _WINDOW = timedelta(hours=1)
 # A recorder that is a few ticks behind on a busy machine is not ill.
@@ -101,8 +102,14 @@ def status(root: Path, budget: Budget, now: datetime, forward_state: Path | None
         )
         last = recent[-1] if recent else last_sample(root)
         changed = list(_changed(archive))
-    _judge(answer, recent, last, now)
-    answer.problems += changed
+    if last is not None:
+        answer.last_sample = last.time
+        answer.last_sample_age = (now - last.time).total_seconds()
+    gaps = [gap for brief in recent for gap in brief.gap]
+    answer.ticks_missed = sum(gap.lost or 0 for gap in gaps if gap.reason == "missed")
+    answer.samples_lost = sum(gap.lost or 0 for gap in gaps) - answer.ticks_missed
+    answer.cpu_share = cpu_share(recent)
+    answer.problems = [*_problems(answer), *changed]
     answer.healthy = not answer.problems
     return answer
 
@@ -119,18 +126,6 @@ def _check_there(root: Path) -> None:
     else:
         return
     raise VmsonarError(f"{root}: {said}")
-
-
-def _judge(answer: Status, recent: list[Brief], last: Brief | Sample | None, now: datetime) -> None:
-    """Fills in what follows from the samples, and lists problems."""
-    if last is not None:
-        answer.last_sample = last.time
-        answer.last_sample_age = (now - last.time).total_seconds()
-    gaps = [gap for brief in recent for gap in brief.gap]
-    answer.ticks_missed = sum(gap.lost or 0 for gap in gaps if gap.reason == "missed")
-    answer.samples_lost = sum(gap.lost or 0 for gap in gaps) - answer.ticks_missed
-    answer.cpu_share = cpu_share(recent)
-    answer.problems = list(_problems(answer))
 
 
 def _changed(archive: Archive) -> Iterator[str]:
@@ -188,10 +183,8 @@ def _interval(archive: Archive, recent: list[Brief], pid: int | None) -> float |
     """The interval that the daemon recorded, or that cron kept."""
     if pid is None and _by_cron(recent):
         return (recent[-1].time - recent[-2].time).total_seconds()
-    info = None
-    for info in archive.sysinfos():  # noqa: B007 - the last one is wanted
-        pass
-    return None if info is None or info.interval is None else info.interval / 1000
+    last = deque(archive.sysinfos(), maxlen=1)
+    return last[0].interval / 1000 if last and last[0].interval is not None else None
 
 
 def _count(archive: Archive) -> int:

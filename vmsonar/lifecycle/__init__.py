@@ -4,4 +4,4 @@ Comes in: configuration, notices of clouds. Goes out: units, user-data, delivere
 config.
 """
 
-__all__ = ["checks", "cloud_init", "install", "notice", "step", "teardown"]
+__all__ = ["cloud_init", "install", "notice", "step", "target", "teardown"]

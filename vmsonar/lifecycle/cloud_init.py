@@ -66,31 +66,26 @@ class Choices:
 
 def config_for(choices: Choices) -> dict[str, Any]:
     """The configuration for these options; refuses what could not work on the VM."""
-    config: dict[str, Any] = {}
-    if choices.interval is not None:
-        config["interval"] = choices.interval
-    save = {"to": choices.upload_url, "token_file": choices.token_file, "notice": choices.notice}
-    if any(save.values()):
-        config["save"] = {key: value for key, value in save.items() if value is not None}
     if choices.upload_url is not None:
-        _check_target(choices.upload_url, choices.token_file)
+        target = parse_target(choices.upload_url, choices.token_file)
+        # All VMs of a site share this text.
+        if not choices.upload_url.startswith("@") and not target.takes_many:
+            raise UsageError(
+                "--upload-url takes one bundle only, of one VM: put {node} and {time} into it, or give "
+                "s3://bucket/prefix/, mint+https://… or a folder"
+            )
     if choices.kafka is not None and choices.cluster is None:
         raise UsageError("--kafka needs --cluster: topics are named after it")
-    if choices.kafka is not None:
-        config["forward"] = {"cluster": choices.cluster, "brokers": choices.kafka.split(",")}
-    elif choices.cluster is not None:
-        config["forward"] = {"cluster": choices.cluster}
-    return config
+    save = _given(to=choices.upload_url, token_file=choices.token_file, notice=choices.notice)
+    brokers = None if choices.kafka is None else choices.kafka.split(",")
+    forward = _given(cluster=choices.cluster, brokers=brokers)
+    return _given(
+        interval=choices.interval, save=save if any(save.values()) else None, forward=forward or None
+    )
 
 
-def _check_target(url: str, token_file: str | None) -> None:
-    """Refuses a target that takes only one bundle: all VMs of a site share this text."""
-    target = parse_target(url, token_file)
-    if not url.startswith("@") and not target.takes_many:
-        raise UsageError(
-            "--upload-url takes one bundle only, of one VM: put {node} and {time} into it, or give "
-            "s3://bucket/prefix/, mint+https://… or a folder"
-        )
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def extras_for(choices: Choices, *, saves: bool) -> tuple[str, ...]:
@@ -109,29 +104,25 @@ def user_data(site: Site) -> str:
     """The part as text; refuses a configuration that the daemon would refuse."""
     content = yaml.safe_dump(site.config, sort_keys=False) if site.config else "# every key is optional\n"
     parse_config(content, "the configuration")
+    script = shipped("setup.sh").read_text(encoding="utf-8")
+    written = [("/etc/vmsonar/config.yaml", "0644", content), (_SETUP, "0755", script)]
+    if site.index is not None:
+        written.append((_REQUIREMENTS, "0644", site.index[1]))
     document: dict[str, Any] = {
         "merge_how": _MERGE,
-        "write_files": [
-            {"path": "/etc/vmsonar/config.yaml", "permissions": "0644", "content": content},
-            {
-                "path": _SETUP,
-                "permissions": "0755",
-                "content": shipped("setup.sh").read_text(encoding="utf-8"),
-            },
-        ],
+        "write_files": [dict(zip(("path", "permissions", "content"), file, strict=True)) for file in written],
         "runcmd": [_command(site)],
     }
-    if site.index is not None:
-        pinned = {"path": _REQUIREMENTS, "permissions": "0644", "content": site.index[1]}
-        document["write_files"] = [*document["write_files"], pinned]
     check(document)
-    return "#cloud-config\n" + _needs(site) + "".join(_part(key, document[key]) for key in document)
-
-
-def _part(key: str, value: Any) -> str:
-    """One top-level key, and why it is there."""
-    text: str = yaml.dump({key: value}, Dumper=_Readable, sort_keys=False, width=110)
-    return f"# {_REASONS[key]}\n{text}"
+    text = "#cloud-config\n"
+    if site.extras:
+        # Nobody else can tell the builder of the wheels before the boot.
+        wanted = ",".join(site.extras)
+        text += f"# What is installed must hold these extras: make wheelhouse NODE_EXTRAS={wanted}\n"
+    for key, value in document.items():
+        part = yaml.dump({key: value}, Dumper=_Readable, sort_keys=False, width=110)
+        text += f"# {_REASONS[key]}\n{part}"
+    return text
 
 
 def _command(site: Site) -> list[str]:
@@ -146,16 +137,6 @@ def _command(site: Site) -> list[str]:
     if not settings:
         raise UsageError(_NO_SOURCE)
     return ["env", *settings, _SETUP, *site.options]
-
-
-def _needs(site: Site) -> str:
-    """What the builder of the wheels must know; nobody else can say it before the boot."""
-    wanted = ",".join(site.extras)
-    return (
-        f"# What is installed must hold these extras: make wheelhouse NODE_EXTRAS={wanted}\n"
-        if wanted
-        else ""
-    )
 
 
 def own_index(url: str | None, requirements: Path | None) -> tuple[str, str] | None:
@@ -180,12 +161,6 @@ def own_index(url: str | None, requirements: Path | None) -> tuple[str, str] | N
     if not any(line.startswith(("vmsonar==", "vmsonar[")) for line in pinned):
         raise UsageError(f"{requirements} does not name vmsonar==VERSION")
     return url, "".join(f"{line}\n" for line in pinned)
-
-
-def one_source(*given: object) -> None:
-    """Refuses two places to install from."""
-    if sum(one is not None for one in given) > 1:
-        raise UsageError("--wheels, --single-file and --index exclude each other: give one of them")
 
 
 def single_file(url: str | None, sha256: str | None) -> tuple[str, str] | None:

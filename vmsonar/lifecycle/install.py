@@ -20,11 +20,15 @@ from vmsonar.lifecycle.target import parse_target
 _IN_WHEEL = Path(__file__).with_name("files")
 _IN_SOURCES = Path(__file__).resolve().parents[2] / "cloud-init"
 
+_SYSUSERS = Path("etc/sysusers.d/vmsonar.conf")
+_TMPFILES = Path("etc/tmpfiles.d/vmsonar.conf")
 _UNITS = Path("etc/systemd/system")
 _RECORDER_DROP_INS = _UNITS / "vmsonar.service.d"
 _PRESET = Path("etc/systemd/system-preset/50-vmsonar.preset")
 #: What every unit runs.
 _PROGRAM = Path("opt/vmsonar/bin/python")
+#: What stays unless it is purged.
+_KEPT = ("var/lib/vmsonar", "var/lib/vmsonar-bundles", "var/lib/vmsonar-forward", "etc/vmsonar")
 _SAVERS = ("vmsonar-bundle.service", "vmsonar-increment.service", "vmsonar-notice.service")
 
 
@@ -66,8 +70,8 @@ class Installer:
         if not self._live:
             self._enable_in_image(choice)
         else:
-            self._run(["systemd-sysusers", "/etc/sysusers.d/vmsonar.conf"])
-            self._run(["systemd-tmpfiles", "--create", "/etc/tmpfiles.d/vmsonar.conf"])
+            self._run(["systemd-sysusers", f"/{_SYSUSERS}"])
+            self._run(["systemd-tmpfiles", "--create", f"/{_TMPFILES}"])
             self._run(["systemctl", "daemon-reload"])
             self._run(["systemctl", "disable", _other_recorder(choice)])
             if start:  # in two steps: disable --now fails where systemd does not run
@@ -88,11 +92,16 @@ class Installer:
             if units:
                 self._run(["systemctl", "stop", *units])
                 self._run(["systemctl", "disable", *units])
-        removed = [path for path in self._installed() if os.path.lexists(path)]
+        written = [self._root / name for name in (_SYSUSERS, _TMPFILES, _PRESET)]
+        written += [*self._links("vmsonar*"), *sorted((self._root / _UNITS).glob("vmsonar*"))]
+        written.append(self._root / "usr/local/sbin/vmsonar-setup")
         if purge:
-            kept = ("var/lib/vmsonar", "var/lib/vmsonar-bundles", "var/lib/vmsonar-forward", "etc/vmsonar")
-            removed += [self._root / name for name in kept if os.path.lexists(self._root / name)]
-            removed += self._command()
+            written += [self._root / name for name in _KEPT]
+            # The link that the setup script made; until the end it reads what was recorded.
+            link = self._root / "usr/local/bin/vmsonar"
+            if link.is_symlink() and str(link.readlink()).startswith("/opt/vmsonar/"):
+                written.append(link)
+        removed = [path for path in written if os.path.lexists(path)]
         self._remove(removed)
         if self._live:
             self._run(["systemctl", "daemon-reload"])
@@ -165,31 +174,27 @@ class Installer:
             return False
         return any(line.startswith("docker:") for line in groups.splitlines())
 
-    @property
-    def has_nvidia(self) -> bool:
-        return (self._root / "proc/driver/nvidia/version").exists()
-
     def _files(self, choice: Choice) -> Iterator[tuple[Path, Path]]:
-        yield shipped("sysusers.conf"), Path("etc/sysusers.d/vmsonar.conf")
-        yield shipped("tmpfiles.conf"), Path("etc/tmpfiles.d/vmsonar.conf")
+        yield shipped("sysusers.conf"), _SYSUSERS
+        yield shipped("tmpfiles.conf"), _TMPFILES
         for unit in sorted(shipped("units").glob("vmsonar*")):
             if unit.name != "vmsonar-containers.service" or self.has_docker:
                 yield unit, _UNITS / unit.name
         if choice.process_io:
             yield shipped("units/drop-ins/vmsonar-io.conf"), _RECORDER_DROP_INS / "vmsonar-io.conf"
-        if self.has_nvidia:
+        if (self._root / "proc/driver/nvidia/version").exists():
             yield shipped("units/drop-ins/vmsonar-nvidia.conf"), _RECORDER_DROP_INS / "vmsonar-nvidia.conf"
 
     def _open_folder(self) -> list[str]:
         """Lets the units that save write to the folder that the configuration names, and to no other."""
         to = self._config.save.to
+        target = parse_target(to) if to is not None else None
         places = [_UNITS / f"{unit}.d/vmsonar-save.conf" for unit in _SAVERS]
-        if to is None or not parse_target(to).is_folder:
+        if target is None or not target.is_folder:
             for place in places:
                 (self._root / place).unlink(missing_ok=True)
             return []
-        folder = Path(to.split("{")[0] + "x").parent if "{" in to else Path(to)
-        content = f"# Where save.to leads.\n[Service]\nReadWritePaths=-{folder}\n".encode()
+        content = f"# Where save.to leads.\n[Service]\nReadWritePaths=-{target.fixed_folder}\n".encode()
         return [self._write(place, content) for place in places]
 
     def _inside(self, target: Path) -> Path:
@@ -220,20 +225,6 @@ class Installer:
             raise VmsonarError(f"cannot write {place}: run vmsonar install as root") from None
         return str(place)
 
-    def _installed(self) -> Iterator[Path]:
-        yield self._root / "etc/sysusers.d/vmsonar.conf"
-        yield self._root / "etc/tmpfiles.d/vmsonar.conf"
-        yield self._root / _PRESET
-        yield from self._links("vmsonar*")
-        yield from sorted((self._root / _UNITS).glob("vmsonar*"))
-        yield self._root / "usr/local/sbin/vmsonar-setup"
-
-    def _command(self) -> list[Path]:
-        """The link that the setup script made; until the end it reads what was recorded."""
-        link = self._root / "usr/local/bin/vmsonar"
-        ours = link.is_symlink() and str(link.readlink()).startswith("/opt/vmsonar/")
-        return [link] if ours else []
-
 
 def _other_recorder(choice: Choice) -> str:
     """The unit of the other form of recording, which must not run beside the chosen one."""
@@ -241,9 +232,13 @@ def _other_recorder(choice: Choice) -> str:
 
 
 def _run(command: list[str]) -> None:
+    environment = {"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), "SYSTEMD_PAGER": "cat"}
+    if not Path("/run/systemd/system").is_dir():
+        # Where systemd does not run (sd_booted(3)), as when an image is built, files are all there is to change.
+        environment["SYSTEMD_OFFLINE"] = "1"
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=120, env=_environment()
+            command, capture_output=True, text=True, check=False, timeout=120, env=environment
         )
     except FileNotFoundError:
         raise VmsonarError(f"{command[0]} is not here: vmsonar install needs systemd") from None
@@ -252,9 +247,3 @@ def _run(command: list[str]) -> None:
     if done.returncode:
         reason = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
         raise VmsonarError(f"{' '.join(command)} failed: {' '.join(reason)}")
-
-
-def _environment() -> dict[str, str]:
-    """Where systemd does not run (sd_booted(3)), as when an image is built, files are all there is to change."""
-    settings = {"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), "SYSTEMD_PAGER": "cat"}
-    return settings if Path("/run/systemd/system").is_dir() else {**settings, "SYSTEMD_OFFLINE": "1"}

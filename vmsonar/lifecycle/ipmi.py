@@ -36,12 +36,18 @@ _STATE = re.compile(r"(?:Power Measurement|Power reading state is)\s*:\s*(\w+(?:
 
 def main(arguments: Sequence[str] | None = None, clock: Clock | None = None) -> int:
     """The command; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(
+        prog="python -m vmsonar.lifecycle.ipmi", description="Reads the machine's power over IPMI."
+    )
+    parser.add_argument("--run", type=Path, default=Path("/run"), help="where vmsonar/ipmi.json is left")
+    parser.add_argument("--interval", type=float, default=60.0, help="seconds between two runs of the timer")
+    parser.add_argument("--limit", type=float, default=10.0, help="seconds that the command may take")
+    parser.add_argument("--folders", nargs="+", default=_FOLDERS, help="where the command is looked for")
+    options = parser.parse_args(arguments)
     clock = clock or Clock()
     reading = IpmiReading(time=clock.now(), boottime=clock.boottime_ns(), interval=options.interval)
     try:
-        output = run(find_command(options.folders), options.limit)
-        fill(reading, output)
+        fill(reading, run(find_command(options.folders), options.limit))
     except VmsonarError as error:
         reading.error = str(error)
     try:
@@ -115,17 +121,6 @@ def write(path: Path, content: bytes) -> None:
             os.fchmod(file.fileno(), 0o644)
     finally:
         os.close(folder)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m vmsonar.lifecycle.ipmi", description="Reads the machine's power over IPMI."
-    )
-    parser.add_argument("--run", type=Path, default=Path("/run"), help="where vmsonar/ipmi.json is left")
-    parser.add_argument("--interval", type=float, default=60.0, help="seconds between two runs of the timer")
-    parser.add_argument("--limit", type=float, default=10.0, help="seconds that the command may take")
-    parser.add_argument("--folders", nargs="+", default=_FOLDERS, help="where the command is looked for")
-    return parser
 
 
 def _complain(error: str) -> int:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -144,23 +144,24 @@ def _word(value: object) -> str:
 TearDown = Callable[[float], int]
 
 
+@dataclass
 class Watcher:
     """Polls one cloud's metadata; retries each notice until a teardown has succeeded."""
 
-    def __init__(self, cloud: str, tear_down: TearDown, log: Log, run: Path, service: Metadata) -> None:
-        self._ask = CLOUDS[cloud]
-        self._service = service
-        self._tear_down = tear_down
-        self._log = log
-        self._run = run
-        self._done: set[str] = set()
-        self._noted: set[str] = set()
-        self._trouble = ""
+    cloud: str
+    tear_down: TearDown
+    log: Log
+    #: Where the recorder looks for a notice.
+    run: Path
+    service: Metadata
+    _done: set[str] = field(default_factory=set)
+    _noted: set[str] = field(default_factory=set)
+    _trouble: str = ""
 
     def look(self) -> Notice | None:
         """Asks once and acts on a new notice."""
         try:
-            notice = self._ask(self._service)
+            notice = CLOUDS[self.cloud](self.service)
         except OSError as error:
             self._tell(f"cannot ask the metadata service: {reason_of(error)}")
             return None
@@ -172,24 +173,21 @@ class Watcher:
     def _act(self, notice: Notice) -> None:
         if notice.key not in self._noted:
             self._noted.add(notice.key)
-            self._log.warning(f"this VM is about to be taken away ({notice.detail}): tearing down")
-            self._note(notice)
-        code = self._tear_down(seconds_left(notice, datetime.now(UTC)))
+            self.log.warning(f"this VM is about to be taken away ({notice.detail}): tearing down")
+            # The recorder writes it into its next sample.
+            note = NoticeNote(time=datetime.now(UTC), detail=notice.detail)
+            with suppress(OSError):
+                (self.run / NOTICE_FILE).write_bytes(msgspec.json.encode(note) + b"\n")
+        code = self.tear_down(seconds_left(notice, datetime.now(UTC)))
         if code == Exit.OK:
             self._done.add(notice.key)
-            self._log.info("everything is safe")
+            self.log.info("everything is safe")
         else:
-            self._log.error(f"tearing down ended with exit code {code}: trying again")
-
-    def _note(self, notice: Notice) -> None:
-        """Leaves the notice for the recorder, which writes it into its next sample."""
-        note = NoticeNote(time=datetime.now(UTC), detail=notice.detail)
-        with suppress(OSError):
-            (self._run / NOTICE_FILE).write_bytes(msgspec.json.encode(note) + b"\n")
+            self.log.error(f"tearing down ended with exit code {code}: trying again")
 
     def _tell(self, trouble: str) -> None:
         if trouble and trouble != self._trouble:
-            self._log.warning(f"{trouble}; trying again every {_POLL_SECONDS:g} s")
+            self.log.warning(f"{trouble}; trying again every {_POLL_SECONDS:g} s")
         self._trouble = trouble
 
 
@@ -217,20 +215,17 @@ def tear_down_with(config: Path | None) -> TearDown:
     return tear_down
 
 
-def watch(
-    config: Path | None, signals: Signals, address: tuple[str, int] = ADDRESS, run: Path = Path("/run")
-) -> int:
+def watch(config: Path | None, signals: Signals) -> None:
     """Runs until told to stop."""
     settings = load_config(config)
     if settings.save.notice == "none":
         print("vmsonar notice: save.notice is none: there is nothing to watch", file=sys.stderr)
-        return Exit.OK
-    log = Log(settings.log)
-    watcher = Watcher(settings.save.notice, tear_down_with(config), log, run, Metadata(address))
+        return
+    tear_down, log = tear_down_with(config), Log(settings.log)
+    watcher = Watcher(settings.save.notice, tear_down, log, Path("/run"), Metadata())
     while not signals.stop:
         watcher.look()
         signals.wait(int(_POLL_SECONDS * 1e9))
-    return Exit.OK
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -240,10 +235,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signals = Signals()
     signals.install()
     try:
-        return watch(options.config, signals)
+        watch(options.config, signals)
     except VmsonarError as error:
         print(f"vmsonar notice: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
+    return Exit.OK
 
 
 if __name__ == "__main__":

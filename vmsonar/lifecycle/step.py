@@ -1,10 +1,16 @@
-"""One step of a teardown in a process of its own (`python -m vmsonar.lifecycle.step`), and its result."""
+"""One step of a teardown, in a process of its own (`python -m vmsonar.lifecycle.step`) that can be ended.
+
+Name resolution and hung mounts end in no other way.
+"""
 
 import os
+import signal
+import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from vmsonar_archive.bundle.make import Bundled, BundleOptions, bundle_into_folder
@@ -13,9 +19,9 @@ from vmsonar_archive.system.errors import Exit, UsageError, VmsonarError
 from vmsonar_archive.system.rights import refuse_exchangeable
 
 from vmsonar.config.schema import Save
-from vmsonar.lifecycle.deliver import bundle_to_target, send_file, troubles_with
 from vmsonar.lifecycle.target import SaveTarget, parse_target
-from vmsonar.lifecycle.timed_call import answer_of, timed_call
+
+T = TypeVar("T")
 
 
 class Saved(msgspec.Struct, kw_only=True):
@@ -42,12 +48,11 @@ class Saved(msgspec.Struct, kw_only=True):
             return Exit.CANNOT
         return Exit.NO if self.damaged else Exit.OK
 
-    def add(self, part: "Saved | None") -> None:
+    def add(self, part: "Saved") -> None:
         """Adds the result of a step."""
-        if part is not None:
-            self.delivered += part.delivered
-            self.troubles += part.troubles
-            self.damaged |= part.damaged
+        self.delivered += part.delivered
+        self.troubles += part.troubles
+        self.damaged |= part.damaged
 
 
 class TeardownStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +81,58 @@ def run_step(step: TeardownStep, seconds: float) -> Saved:
     return timed_call(seconds, python("-m", "vmsonar.lifecycle.step"), msgspec.json.encode(step), Saved)
 
 
+class OutOfTime(VmsonarError):
+    """The call was not done in time."""
+
+
+class CallFailure(msgspec.Struct):
+    """An error as the answer of a call."""
+
+    failure: str
+    exit_code: Exit = Exit.CANNOT
+
+
+def timed_call(seconds: float, command: list[str], request: bytes, kind: type[T]) -> T:
+    """The command's answer to a request, both in JSON; an error that it answers with is raised here."""
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
+    try:
+        answer, _ = process.communicate(request, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise OutOfTime(f"not done within {seconds:.0f} s") from None
+    finally:
+        _end(process)
+    if not answer:
+        raise VmsonarError("the work ended without an answer: look at the kernel's log for its end")
+    with suppress(msgspec.ValidationError):
+        failed = msgspec.json.decode(answer, type=CallFailure)
+        error = VmsonarError(failed.failure)
+        error.exit_code = failed.exit_code
+        raise error
+    return msgspec.json.decode(answer, type=kind)
+
+
+def answer_of(error: BaseException) -> CallFailure:
+    """The error in one sentence, for the caller."""
+    if isinstance(error, VmsonarError):
+        return CallFailure(str(error), error.exit_code)
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return CallFailure(f"{where}{error.strerror or error}")
+    return CallFailure(repr(error))
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Ends the whole group; one that hangs in the kernel is left to it."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with suppress(OSError):
+                stream.close()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(0.4)
+
+
 def waiting_bundles(folder: Path) -> list[Path]:
     """Bundles that wait to be sent, the oldest first."""
     found = [path for path in folder.glob("*.tar") if path.is_file() and not path.is_symlink()]
@@ -95,11 +152,11 @@ def do(step: TeardownStep) -> Saved:
     assert step.save.to is not None
     target = parse_target(step.save.to, step.save.token_file)
     if step.what == "check":
-        return Saved(troubles=troubles_with(target, archive, datetime.now(UTC)))
+        return Saved(troubles=target.troubles(archive, datetime.now(UTC)))
     saved = _send_waiting(step, target)
     if step.what == "send" and not saved.troubles:
         try:
-            saved.add(_told(bundle_to_target(archive, target, step.options)))
+            saved.add(_told(target.bundle(archive, step.options)))
         except (VmsonarError, OSError) as error:
             saved.troubles.append(answer_of(error).failure)
     return saved
@@ -110,7 +167,7 @@ def _send_waiting(step: TeardownStep, target: SaveTarget) -> Saved:
     saved = Saved()
     for bundle in waiting_bundles(step.waiting):
         try:
-            saved.delivered.append(send_file(bundle, Path(step.archive), target))
+            saved.delivered.append(target.send(bundle, Path(step.archive)))
             bundle.unlink()
         except (VmsonarError, OSError) as error:
             saved.troubles.append(answer_of(error).failure)

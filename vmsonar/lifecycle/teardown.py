@@ -4,13 +4,12 @@ import fcntl
 import os
 import subprocess
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 from vmsonar_archive.system.children import python, side_by_side
@@ -19,11 +18,10 @@ from vmsonar_archive.system.rights import work_as_owner
 from vmsonar_archive.write.lock import holder
 
 from vmsonar.config.schema import Forward, Save
-from vmsonar.forward.status import is_all_sent, read_status
+from vmsonar.forward.state import is_all_sent, read_status
 from vmsonar.host.roots import SYSTEM_FORWARD_STATE, forward_state
-from vmsonar.lifecycle.step import Saved, TeardownStep, run_step, waiting_bundles
+from vmsonar.lifecycle.step import OutOfTime, Saved, TeardownStep, run_step, waiting_bundles
 from vmsonar.lifecycle.target import SaveTarget, parse_target
-from vmsonar.lifecycle.timed_call import OutOfTime
 
 # Between two attempts to get the lock.
 _PAUSE = 0.1
@@ -33,6 +31,7 @@ _CREDENTIAL = "host-key"
 _SENDING_SHARE = 0.6
 #: The part of the time for which another teardown of the same archive is waited for.
 _WAITING_SHARE = 0.3
+_Work = Literal["send", "resume", "keep"]
 _LATE = "forwarding was not done in time"
 _BUSY = "another teardown of this archive is still at work: wait for it, then run this again"
 
@@ -48,15 +47,11 @@ class SaveJob:
     @property
     def target(self) -> SaveTarget | None:
         """Where bundles go; None if they stay on this machine."""
-        if self.save.to is None or Path(self.save.to) == self.waiting:
+        if self.save.to is None or Path(self.save.to) == Path(self.save.waiting):
             return None
         return parse_target(self.save.to, self.save.token_file)
 
-    @property
-    def waiting(self) -> Path:
-        return Path(self.save.waiting)
-
-    def step(self, what: Literal["send", "resume", "keep"]) -> TeardownStep:
+    def step(self, what: _Work) -> TeardownStep:
         key = signing_key(self.save.sign) if what != "resume" else None
         return TeardownStep(
             what=what,
@@ -69,94 +64,69 @@ class SaveJob:
 
 def teardown(job: SaveJob) -> Saved:
     """Saves everything; what cannot be sent in time is written to the disk and waits there."""
-    end = time.monotonic() + job.seconds
-    saved = Saved()
-    with TeardownLock(job.archive, job.seconds * _WAITING_SHARE) as lock:
-        if lock.is_busy:
-            saved.troubles.append(_BUSY)
-        elif job.target is not None:
-            saved.add(_try(saved, job.step("send"), (end - time.monotonic()) * _SENDING_SHARE))
-        if job.target is None or saved.troubles:
-            kept = _try(saved, job.step("keep"), max(1.0, end - time.monotonic()))
-            if job.target is None:
-                saved.add(kept)
-    return _with_waiting(saved, job)
+    return _save(job, "send", keep=True)
 
 
 def increment(job: SaveJob) -> Saved:
     """Sends what waits and what is new; what cannot be sent stays in the archive for the next time."""
-    if job.target is None or not job.target.takes_many:
-        return resume(job)
-    return _send(job, job.step("send"))
+    return _save(job, "send" if job.target is not None and job.target.takes_many else "resume")
 
 
 def resume(job: SaveJob) -> Saved:
     """Sends only what waits."""
-    return Saved() if job.target is None else _send(job, job.step("resume"))
+    return _save(job, "resume")
 
 
-def _send(job: SaveJob, step: TeardownStep) -> Saved:
+def _save(job: SaveJob, what: _Work, *, keep: bool = False) -> Saved:
+    """Does it within the time limit; with `keep`, what is not sent is written to the disk."""
     end = time.monotonic() + job.seconds
-    saved = Saved()
-    with TeardownLock(job.archive, job.seconds * _WAITING_SHARE) as lock:
-        if lock.is_busy:
+    saved, target = Saved(), job.target
+    if target is None and not keep:
+        return saved
+    with teardown_lock(job.archive, job.seconds * _WAITING_SHARE) as is_ours:
+        if not is_ours:
             saved.troubles.append(_BUSY)
-        else:
-            saved.add(_try(saved, step, end - time.monotonic()))
-    return _with_waiting(saved, job)
-
-
-def _with_waiting(saved: Saved, job: SaveJob) -> Saved:
-    if job.target is not None:
-        saved.waiting = [str(path) for path in waiting_bundles(job.waiting)]
+        elif target is not None:
+            left = end - time.monotonic()
+            saved.add(_try(job.step(what), left * _SENDING_SHARE if keep else left))
+        if keep and (target is None or saved.troubles):
+            kept = _try(job.step("keep"), max(1.0, end - time.monotonic()))
+            # What is kept for a target is not delivered: it waits.
+            saved.add(kept if target is None else Saved(troubles=kept.troubles))
+    if target is not None:
+        saved.waiting = [str(path) for path in waiting_bundles(Path(job.save.waiting))]
     return saved
 
 
-def _try(saved: Saved, step: TeardownStep, seconds: float) -> Saved | None:
+def _try(step: TeardownStep, seconds: float) -> Saved:
     try:
         return run_step(step, seconds)
     except OutOfTime as error:
-        saved.troubles.append(f"{error}: gave up")
+        return Saved(troubles=[f"{error}: gave up"])
     except VmsonarError as error:
-        saved.troubles.append(str(error))
-    return None
+        return Saved(troubles=[str(error)])
 
 
-class TeardownLock:
-    """One teardown of an archive at a time: waits up to `seconds`; `ours` says whether we have the lock."""
-
-    def __init__(self, archive: Path, seconds: float) -> None:
-        self.ours = False
-        self._descriptor: int | None = None
-        end = time.monotonic() + seconds
-        with suppress(OSError):  # an archive that cannot be opened is told of by whoever reads it
-            self._descriptor = os.open(archive, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            self.ours = self._take()
-            while not self.ours and time.monotonic() < end:
+@contextmanager
+def teardown_lock(archive: Path, seconds: float) -> Iterator[bool]:
+    """One teardown of an archive at a time: waits up to `seconds`; False where another one still holds the lock."""
+    end = time.monotonic() + seconds
+    with ExitStack() as held:
+        is_ours = True  # an archive that cannot be opened is told of by whoever reads it
+        with suppress(OSError):
+            descriptor = os.open(archive, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            held.callback(os.close, descriptor)
+            while not (is_ours := _try_lock(descriptor)) and time.monotonic() < end:
                 time.sleep(_PAUSE)
-                self.ours = self._take()
+        yield is_ours
 
-    def _take(self) -> bool:
-        assert self._descriptor is not None
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether another process holds it."""
-        return self._descriptor is not None and not self.ours
-
-    def __enter__(self) -> "TeardownLock":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def signing_key(sign: str, environment: Mapping[str, str] = os.environ) -> Path | None:
@@ -177,10 +147,6 @@ def signing_key(sign: str, environment: Mapping[str, str] = os.environ) -> Path 
     return Path(credentials) / sign
 
 
-def is_configured(forward: Forward) -> bool:
-    return bool(forward.brokers or forward.url)
-
-
 class Forwarding:
     """A last run of forwarding beside the teardown: starts at once; `tell` waits for its result."""
 
@@ -194,7 +160,17 @@ class Forwarding:
         if forward.state is None and SYSTEM_FORWARD_STATE.is_dir():
             self._state = SYSTEM_FORWARD_STATE
         environment["STATE_DIRECTORY"] = str(self._state)
-        self._process = None if holder(self._state) else self._start(config, seconds, environment)
+        self._process: subprocess.Popen[bytes] | None = None
+        if not holder(self._state):
+            limit = f"{max(1, int(seconds * 0.8))}s"
+            command = python(
+                "-m", "vmsonar", "forward", "--once", "--timeout", limit, "--archive", str(archive)
+            )
+            if config is not None:
+                command += ["--config", str(config)]
+            self._process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            )
 
     def tell(self, saved: Saved) -> None:
         """Waits, and adds the result."""
@@ -209,7 +185,12 @@ class Forwarding:
     def _wait(self) -> str | None:
         """None when everything arrived, else the reason."""
         if self._process is None:
-            return self._wait_for_the_other()
+            # In a process of its own, because as root it takes on the rights of the archive's owner.
+            asked = (self._state, self._archive, self._end - time.monotonic(), self._began)
+            try:
+                return None if next(side_by_side(sent_within, [asked], 1)) else _LATE
+            except VmsonarError:
+                return _LATE
         try:
             code = self._process.wait(max(0.1, self._end - time.monotonic()))
             return f"forwarding ended with exit code {code}" if code else None
@@ -220,25 +201,6 @@ class Forwarding:
             # The cursor on the disk is right at any time.
             self._process.kill()
             self._process.wait()
-            return _LATE
-
-    def _start(
-        self, config: Path | None, seconds: float, environment: dict[str, str]
-    ) -> "subprocess.Popen[bytes]":
-        limit = f"{max(1, int(seconds * 0.8))}s"
-        command = python(
-            "-m", "vmsonar", "forward", "--once", "--timeout", limit, "--archive", str(self._archive)
-        )
-        if config is not None:
-            command += ["--config", str(config)]
-        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-
-    def _wait_for_the_other(self) -> str | None:
-        # In a process of its own, because as root it takes on the rights of the archive's owner.
-        asked = (self._state, self._archive, self._end - time.monotonic(), self._began)
-        try:
-            return None if next(side_by_side(sent_within, [asked], 1)) else _LATE
-        except VmsonarError:
             return _LATE
 
 

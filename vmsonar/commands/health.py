@@ -1,4 +1,4 @@
-"""`vmsonar status`: is it healthy?"""
+"""`vmsonar status` and `doctor`: is the recorder healthy, and what can be seen here?"""
 
 from vmsonar_archive.system.errors import Exit
 from vmsonar_archive.system.rights import work_as_owner
@@ -8,15 +8,41 @@ from vmsonar.commands.output import print_json, print_table, say
 from vmsonar.config.file import load_config
 from vmsonar.config.quantities import show_size
 from vmsonar.daemon.session import budget_of
-from vmsonar.forward.status import show_status
+from vmsonar.forward.state import show_status
 from vmsonar.health.status import Status, status
 from vmsonar.host.clock import Clock
-from vmsonar.host.roots import archive_to_read, forward_state
+from vmsonar.host.roots import archive_to_read, archive_to_write, forward_state
 
 _SHOWN_ERRORS = 10
 
 
-def command(archive: ArchiveOption = None, config: ConfigOption = None, json: JsonOption = False) -> int:
+def doctor_command(
+    archive: ArchiveOption = None, config: ConfigOption = None, json: JsonOption = False
+) -> int:
+    """Shows what could be collected here, what not, why, and what would change that, for the user who asks.
+
+    Exit 1 only if nothing could be recorded at all.
+
+    Example: sudo -u vmsonar vmsonar doctor
+    """
+    from vmsonar.health.doctor import can_record, examine
+
+    settings = load_config(config)
+    found = examine(settings, archive_to_write(archive, settings.archive))
+    if json:
+        print_json(found)
+    else:
+        rows = [
+            ("yes" if one.available else "NO", one.collector, one.item, one.reason or "", one.remedy or "")
+            for one in found
+        ]
+        print_table(("", "collector", "what", "why not", "remedy"), rows)
+    return Exit.OK if can_record(found) else Exit.NO
+
+
+def status_command(
+    archive: ArchiveOption = None, config: ConfigOption = None, json: JsonOption = False
+) -> int:
     """Says whether the recorder runs and writes: exit 0 if it is healthy, 1 if not.
 
     Example: vmsonar status --archive /var/lib/vmsonar
