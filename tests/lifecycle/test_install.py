@@ -1,5 +1,6 @@
 """Installing writes what applies, twice is the same as once, and uninstalling leaves nothing but the archive."""
 
+import os
 import re
 import subprocess
 from importlib.util import find_spec
@@ -121,6 +122,31 @@ def test_the_machine_that_builds_an_image_is_left_alone(tmp_path):
         with pytest.raises(VmsonarError, match="leads out of"):
             act()
     assert sorted(outside.rglob("*")) == before
+
+
+def test_a_drop_in_is_not_removed_through_a_link_out_of_the_image(tmp_path):
+    outside = tmp_path / "host"
+    outside.mkdir()
+    (outside / "vmsonar-save.conf").touch()
+    (tmp_path / "image/etc/systemd/system").mkdir(parents=True)
+    (tmp_path / "image/etc/systemd/system/vmsonar-bundle.service.d").symlink_to(outside)
+    with pytest.raises(VmsonarError, match="leads out of"):
+        Installer(tmp_path / "image").install(Choice(), start=False)
+    assert (outside / "vmsonar-save.conf").exists()
+
+
+@pytest.mark.parametrize("name", ["etc/group", "etc/vmsonar/config.yaml"])
+@pytest.mark.parametrize("kind", ["fifo", "link"])
+def test_what_an_image_holds_is_read_only_where_it_is_a_plain_file_of_its_own(tmp_path, name, kind):
+    place = tmp_path / "image" / name
+    place.parent.mkdir(parents=True)
+    if kind == "fifo":
+        os.mkfifo(place)
+    else:
+        (tmp_path / "host").write_text("docker:x:1:\n")
+        place.symlink_to(tmp_path / "host")
+    with pytest.raises(VmsonarError, match="is not a plain file inside of"):
+        Installer(tmp_path / "image").install(Choice(), start=False)
 
 
 def test_units_that_would_find_nothing_to_run_are_not_installed(tmp_path, capsys):

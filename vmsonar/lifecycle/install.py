@@ -162,17 +162,14 @@ class Installer:
 
     @property
     def _config(self) -> Config:
-        path = self._root / "etc/vmsonar/config.yaml"
-        return read_config(path) if path.exists() else Config()
+        path = self._plain_file(Path("etc/vmsonar/config.yaml"))
+        return read_config(path) if path else Config()
 
     @property
     def has_docker(self) -> bool:
         """Whether the group of the engine's socket exists; a unit that names it fails to start where it does not."""
-        try:
-            groups = (self._root / "etc/group").read_text()
-        except OSError:
-            return False
-        return any(line.startswith("docker:") for line in groups.splitlines())
+        path = self._plain_file(Path("etc/group"))
+        return path is not None and any(line.startswith("docker:") for line in path.read_text().splitlines())
 
     def _files(self, choice: Choice) -> Iterator[tuple[Path, Path]]:
         yield shipped("sysusers.conf"), _SYSUSERS
@@ -191,8 +188,7 @@ class Installer:
         target = parse_target(to) if to is not None else None
         places = [_UNITS / f"{unit}.d/vmsonar-save.conf" for unit in _SAVERS]
         if target is None or not target.is_folder:
-            for place in places:
-                (self._root / place).unlink(missing_ok=True)
+            self._remove([self._root / place for place in places])
             return []
         content = f"# Where save.to leads.\n[Service]\nReadWritePaths=-{target.fixed_folder}\n".encode()
         return [self._write(place, content) for place in places]
@@ -204,6 +200,15 @@ class Installer:
             raise VmsonarError(
                 f"{place.parent} leads out of {self._root}: run vmsonar install inside of it (chroot)"
             )
+        return place
+
+    def _plain_file(self, target: Path) -> Path | None:
+        """A file to read below the root, None where there is none; in an image it may be a FIFO, or lead out."""
+        place = self._root / target
+        if not os.path.lexists(place):
+            return None
+        if not place.is_file() or not place.resolve().is_relative_to(self._root):
+            raise VmsonarError(f"{place} is not a plain file inside of {self._root}: remove it")
         return place
 
     def _remove(self, paths: list[Path]) -> None:
