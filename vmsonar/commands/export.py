@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from vmsonar_archive.read.findings import Finding
-from vmsonar_archive.system.errors import Exit, UsageError, VmsonarError
+from vmsonar_archive.read.findings import Code, Finding
+from vmsonar_archive.system.errors import UsageError, VmsonarError
 from vmsonar_archive.system.rights import callers, published, work_as_owner, write_as_owner
 from vmsonar_archive.write.outputs import guard
 
@@ -126,13 +126,17 @@ def derive_command(
     # One thread: the machine has other work to do.
     arrow().set_cpu_count(1)
     made: list[dict[str, Any]] = []
+    findings: list[Finding] = []
     for day, derived in derive_due(root):
         size = sum(path.stat().st_size for path in derived.files.values())
         made.append({"day": day.isoformat(), "rows": derived.rows, "bytes": size, "bad": derived.bad})
         if not json:
             print(f"{day}: {made[-1]['rows']} rows, {show_size(size)}")
+        if derived.bad:
+            said = f"{derived.bad} rows or records that no table can hold; the segments still have them"
+            findings.append(Finding.of(Code.BAD_RECORD, f"{root}/{day:%Y/%m/%d}", said))
     if json:
         print_json(made)
     elif not made:
         print("every finished day has its tables")
-    return Exit.OK
+    return tell_findings(findings)

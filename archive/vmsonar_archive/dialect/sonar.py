@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from vmsonar_archive.dialect.history import History, HostName, SonarMachine, SonarProcess, in_seconds
+from vmsonar_archive.format.lines import BadLine
 from vmsonar_archive.records import (
     DISK_COUNTERS,
     Card,
@@ -21,6 +22,8 @@ from vmsonar_archive.records import (
 _MANUFACTURERS = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"}
 #: Seconds of the first moment that there is: a clock may stand before its own boot.
 _YEAR_1 = -62_135_596_800
+#: Linux can be built for this many (NR_CPUS); a number beyond is no CPU's.
+_MAX_CPUS = 8192
 _UNKNOWN = SonarProcess("_user_unknown", None, False)
 #: Their epoch of non-batch jobs counts from 2020, so that it stays small.
 _EPOCH_BASE = 1577836800
@@ -81,8 +84,11 @@ class Sonar:
 
 
 def envelope(kind: Literal["sample", "sysinfo"], attributes: Attributes) -> bytes:
-    """The message: one compact JSON object without a newline."""
-    return encode({"meta": _META, "data": {"type": kind, "attributes": attributes}})
+    """The message: one compact JSON object without a newline. Raises BadLine where a number is beyond 64 bits."""
+    try:
+        return encode({"meta": _META, "data": {"type": kind, "attributes": attributes}})
+    except OverflowError as error:
+        raise BadLine(str(error)) from None
 
 
 def _sysinfo(info: SysInfo) -> dict[str, Any]:
@@ -149,7 +155,8 @@ def _system(sample: Sample, machine: SonarMachine, boot_time: int) -> dict[str, 
 
 def _cpus(rows: list[CpuRow], per_second: int, cpus: int) -> list[int]:
     """Busy seconds by CPU number; readers want one entry per logical CPU, so one that is offline is 0."""
-    busy = [0] * max(cpus, 1 + max(row.cpu_index for row in rows))
+    rows = [row for row in rows if 0 <= row.cpu_index < _MAX_CPUS]
+    busy = [0] * max(min(cpus, _MAX_CPUS), 1 + max((row.cpu_index for row in rows), default=-1))
     for row in rows:
         ticks = (row.user_ticks, row.nice_ticks, row.system_ticks, row.irq_ticks, row.softirq_ticks)
         busy[row.cpu_index] = sum(tick or 0 for tick in ticks) // per_second

@@ -167,19 +167,24 @@ class Derivation:
                     self._write(kind, kind, self._partitions(kind, days.values()))
             for name, day in days.items():
                 self._write(SERIES_DAY, name, [day.table()])
+            self._result.bad += sum(collector.bad for collector in self._collectors.values())
             # The last one: where it is, all are.
             if SAMPLES in self._tables:
                 self._write(SAMPLES, SAMPLES, [self._assembled(SAMPLES, self._stamps.columns)])
         finally:
             for runs in self._runs.values():
                 runs.close()
-        self._result.bad += sum(collector.bad for collector in self._collectors.values())
         return self._result
 
     def _write(self, table: str, name: str, parts: "Iterable[pa.Table]") -> None:
         stamps = self._info_stamps if table == SYSINFO else self._stamps
         footer = Footer(
-            table=table, archive=self._archive, day=self._day, sources=self._sources, spans=stamps.spans()
+            table=table,
+            archive=self._archive,
+            day=self._day,
+            sources=self._sources,
+            spans=stamps.spans(),
+            left_out=self._result.bad if table == SAMPLES else 0,
         )
         path = self._folder / f"{name}.parquet"
         with table_file(path, footer, durable=self._durable) as write:

@@ -43,6 +43,8 @@ class Footer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     day: str
     sources: list[SourceSegment] = []
     spans: list[Span] = []
+    #: Rows and records of the day that no table can hold, as one with a number beyond 64 bits; on `samples` alone.
+    left_out: int = 0
 
 
 def _metadata(footer: Footer) -> dict[bytes, bytes]:

@@ -33,6 +33,9 @@ def about(meaning: str, sensitivity: Sensitivity = Sensitivity.NONE) -> Meta:
 
 
 # Integers: what the kernel or the driver counted, unchanged. All fit int64.
+#: For what identifies a record or orders it: a number that no table could hold makes the line a bad one.
+IN_64_BITS = Meta(ge=-(2**63), le=2**63 - 1)
+
 Count = Annotated[int, _unit("count")]
 Ident = Annotated[int, _unit("id")]
 Bytes = Annotated[int, _unit("bytes")]

@@ -6,7 +6,7 @@ import msgspec
 
 from vmsonar_archive.records.container import ContainerInfoRow, ContainerRow
 from vmsonar_archive.records.events import CostRow, EventRow, GapRow
-from vmsonar_archive.records.fields import Nanoseconds, Time, about
+from vmsonar_archive.records.fields import IN_64_BITS, Nanoseconds, Time, about
 from vmsonar_archive.records.gpu import EnergyRow, GpuProcessRow, GpuRow
 from vmsonar_archive.records.ids import StampId
 from vmsonar_archive.records.node import CpuRow, DiskRow, NetRow, NodeRow, PressureRow
@@ -20,10 +20,12 @@ class Stamp(msgspec.Struct, kw_only=True, omit_defaults=True):
     """When and by whom a record was made; with the archive id it identifies the record."""
 
     time: Annotated[Time, about("wall clock in UTC at the beginning of the sample")]
-    seq: Annotated[int, about("number of the record in its archive; continues across restarts")]
+    seq: Annotated[int, IN_64_BITS, about("number of the record in its archive; continues across restarts")]
     run: Annotated[StampId, about("random per start of the daemon")]
     boot: Annotated[StampId, about("boot id of the kernel")]
-    boottime: Annotated[Nanoseconds, about("CLOCK_BOOTTIME at the beginning: never steps, counts suspend")]
+    boottime: Annotated[
+        Nanoseconds, IN_64_BITS, about("CLOCK_BOOTTIME at the beginning: never steps, counts suspend")
+    ]
 
 
 class Sample(Stamp, kw_only=True):

@@ -3,12 +3,15 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from vmsonar_inspect.facts.machine import PRESSURES, RATES
 from vmsonar_inspect.facts.model import Coverage, Moment
 from vmsonar_inspect.facts.queries import Queries, Record, S, struct_of, weighted_mean
+
+#: Nothing can be said of a time before it.
+_FIRST_DAY = datetime.min.replace(tzinfo=UTC)
 
 # Lengths of a step that people read easily, in seconds.
 _LENGTHS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800)
@@ -47,7 +50,8 @@ class Steps:
 
     def reaching(self, first: datetime) -> "Steps":
         """The same steps from the border at or before this moment on."""
-        return replace(self, first=first - timedelta(seconds=first.timestamp() % self.seconds))
+        into_step = timedelta(seconds=first.timestamp() % self.seconds)
+        return replace(self, first=max(first, _FIRST_DAY + into_step) - into_step)
 
     @property
     def count(self) -> int:

@@ -167,6 +167,9 @@ class TableUnit(WorkUnit):
     def check(self, thoroughly: bool) -> None:
         """Reads the footers of the record lists, or of all tables; raises if they are not ours."""
         _ = self.spans
+        if left_out := self.footer.left_out:
+            said = f"{left_out} rows or records that no table can hold"
+            self.findings.append(Finding.of(Code.BAD_RECORD, self.stored[SAMPLES].place, said))
         if thoroughly:
             for table in self.stored:
                 self._local(table)
@@ -298,7 +301,12 @@ class SegmentUnit(WorkUnit):
                 self._note([replace(one, path=f"{origin.place}/{one.path}") for one in archive.findings])
                 damaged = damaged or bool(archive.findings)
         sources = [SourceSegment(path=segment.path, sha256=segment.sha256) for _, segment in self.parts]
-        return derivation.finish(sources, summaries), damaged
+        result = derivation.finish(sources, summaries)
+        if result.bad:
+            first, segment = self.parts[0]
+            place = f"{first.place}/{segment.path}"
+            self._note([Finding.of(Code.BAD_RECORD, place, f"{result.bad} rows or records")])
+        return result, damaged
 
     def _find(self, table: str, present: "Present | None" = None, suffix: str = ".parquet") -> Path | None:
         """The file of a table; one that ends in `.none` marks a table without rows."""
@@ -326,10 +334,6 @@ class SegmentUnit(WorkUnit):
         summaries = {name: [SUMMARIES[name]] for name in missing if name in SUMMARIES}
         needed = {SUMMARIES.get(name, name) for name in missing}
         result, damaged = self._derived(work, needed, summaries)
-        if result.bad:
-            first, segment = self.parts[0]
-            place = f"{first.place}/{segment.path}"
-            self._note([Finding.of(Code.BAD_RECORD, place, f"{result.bad} rows or records")])
         files = [*result.files.values(), *(work / f"{table}.none" for table in needed - result.files.keys())]
         folder = None if damaged or result.bad else self.kept
         for path in files:

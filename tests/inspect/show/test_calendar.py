@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.making.archives import BOOT, START, boottime_at, open_writer, record
 from tests.making.scenes import healthy
 from vmsonar.cli import run
 
@@ -42,3 +43,17 @@ def test_every_other_command(archive: Path, tmp_path: Path, capsys: pytest.Captu
         assert run(["export", out["b.tar"], "--to", layout, "-o", out[layout]]) == 0
     assert run(["export", out["b.tar"], "--to", "parquet", "-o", out["lake"]]) == 0
     assert run(["sql", out["lake"], "SELECT count(*) FROM samples", "--from", "0001-01-01"]) == 0
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_clock_that_was_far_away_once(
+    start: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = open_writer(tmp_path / "archive")
+    record(writer, 3)
+    writer.append(STARTS[start], BOOT, boottime_at(START) + 60 * 10**9, {"node": [b"{}"]})
+    writer.close()
+    for view in VIEWS:
+        assert run(["inspect", str(tmp_path / "archive"), view]) == 0, view
+    assert run(["inspect", str(tmp_path / "archive"), "--html", str(tmp_path / "page.html")]) == 0
+    assert "4 samples" in capsys.readouterr().out

@@ -3,12 +3,15 @@
 import csv
 import json
 import shutil
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from vmsonar_archive.format.lines import BadLine, decode_stamp
 from vmsonar_inspect.tables.database import open_tables
 
 from tests.archive.dialect.sonar_rules import validate
+from tests.making.archives import BOOT, START, boottime_at, open_writer, record
 from tests.making.worlds import USAGE, make, make_days
 from vmsonar.cli import run
 
@@ -114,3 +117,35 @@ def test_sonar(tmp_path: Path) -> None:
     for found in lines.values():
         for line in found:
             validate(line)
+
+
+def test_a_row_that_no_table_can_hold_is_told_by_whoever_leaves_it_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also afterwards, by the tables alone."""
+    archive, lake = str(tmp_path / "archive"), str(tmp_path / "lake")
+    writer = open_writer(tmp_path / "archive")
+    record(writer, 3)
+    writer.append(
+        START + timedelta(minutes=1),
+        BOOT,
+        boottime_at(START) + 10**11,
+        {"node": [b'{"user_ticks":%d}' % 2**63]},
+    )
+    writer.close()
+    count = "SELECT count(*) FROM node"
+    for command in (
+        ["export", archive, "--to", "parquet", "-o", lake],
+        ["derive", "--archive", archive],
+        ["sql", archive, count],
+        ["sql", lake, count],
+    ):
+        assert run(command) == 1, command
+        assert "1 rows or records" in capsys.readouterr().err, command
+
+
+@pytest.mark.parametrize("stamp", [b'"boottime":%d' % 2**63, b'"seq":%d' % 2**70])
+def test_a_stamp_beyond_64_bits_is_a_bad_line(stamp: bytes) -> None:
+    line = b'{"time":"2026-11-16T14:00:00Z","run":"r","boot":"b","seq":1,"boottime":1,%b}' % stamp
+    with pytest.raises(BadLine):
+        decode_stamp(line)
