@@ -1,5 +1,18 @@
-"""`python -m vmsonar` is the command line."""
+"""The script `vmsonar`, and `python -m vmsonar`: takes the signals before anything that takes time is loaded."""
 
-from vmsonar.cli import main
+from typing import NoReturn
 
-main()
+from vmsonar.daemon.signals import end_at_signals, leave
+
+
+def main() -> NoReturn:
+    came = end_at_signals()
+    try:
+        from vmsonar import cli
+    except KeyboardInterrupt:
+        leave(128 + came[0])
+    cli.main(came=came)
+
+
+if __name__ == "__main__":
+    main()

@@ -157,10 +157,10 @@ def _forget_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Entry point of the script `vmsonar`."""
+def main(arguments: Sequence[str] | None = None, came: Sequence[int] | None = None) -> NoReturn:
+    """Runs one command line and ends this process; `came` holds the signals, where somebody takes them already."""
     prepare_streams()
-    came = end_at_signals()
+    came = end_at_signals() if came is None else came
     code: int = Exit.OK
     try:
         code = run(arguments)

@@ -159,3 +159,19 @@ def test_forwarding_to_a_server_that_never_answers(archive: Path, place: Path) -
                 command.press(b"\x03")
                 assert command.wait(SECONDS) == 130
         check_nothing_is_left(place, command)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_before_the_command_is_even_loaded(place: Path, number: int) -> None:
+    """The import of typer stands for all that a slow disk may take its time to load."""
+    (place / "slow").mkdir()
+    (place / "slow/typer.py").write_text(
+        f"import time\nopen({str(place / 'mark')!r}, 'w').close()\ntime.sleep(60)\n"
+    )
+    more = {"PYTHONPATH": f"{place / 'slow'}:{ROOT}", "TMPDIR": str(place / "scratch")}
+    line = [sys.executable, "-m", "vmsonar", "verify", "nothing"]
+    with Pseudo(line, place / "work", more) as command:
+        wait_for(place / "mark", command)
+        os.kill(command.pid, number)
+        assert command.wait(SECONDS) == 128 + number
+        assert b"Traceback" not in command.written

@@ -82,7 +82,10 @@ def _start(*limits: int, **settings: Any) -> Any:
     import subprocess
 
     command = python("-m", _HELPER, *map(str, limits))
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **settings)
+    # In a group of its own: who interrupts the command interrupts us, and we end the helper.
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0, **settings
+    )
 
 
 def _ask(helper: Any, function: Callable[..., T], arguments: tuple[Any, ...]) -> T:
@@ -103,15 +106,12 @@ def _ask(helper: Any, function: Callable[..., T], arguments: tuple[Any, ...]) ->
 def main() -> None:
     """The helper's entry: see the module's docstring."""
     import pickle
-    import signal
 
     if limits := sys.argv[1:]:
         import resource
 
         for limit, value in zip((resource.RLIMIT_DATA, resource.RLIMIT_CPU), map(int, limits), strict=True):
             resource.setrlimit(limit, (value, value))
-    # Whoever interrupts the command interrupts the process that started us, and that ends us.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     while True:
