@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from vmsonar.collectors.process.command import LIMIT, arguments, full, policy, program_only
+from vmsonar.collectors.process.masking import masked
 
 CANARY = "hunter2CANARY"
 
@@ -245,3 +246,21 @@ def test_a_very_long_command_line_is_cut() -> None:
     assert shown is not None
     assert len(shown) == LIMIT
     assert shown.endswith("…")
+
+
+@pytest.mark.parametrize(
+    ("alphabet", "length", "share"),
+    [
+        (string.ascii_letters + string.digits, 32, 0.06),
+        (string.ascii_lowercase + string.digits, 32, 0.06),
+        (string.ascii_uppercase + "234567", 32, 0.15),
+        (string.ascii_letters, 32, 0.12),
+    ],
+)
+def test_random_words_that_nothing_names_are_known_by_their_shape(
+    alphabet: str, length: int, share: float
+) -> None:
+    chance = random.Random(7)
+    words = ["".join(chance.choices(alphabet, k=length)) for _ in range(500)]
+    left = [word for word in words if word in masked(["app", word], 1000)]
+    assert len(left) <= share * len(words)

@@ -47,6 +47,7 @@ _SECRET_WORDS = ("bearer", "basic", "token", "login", "<<<")
 _P_OPTIONS = ("-p", "-P", "--pass", "--pw", "-pw")
 
 _LEAST = 20
+_NO_WORD = 24
 _RUN = re.compile(rf"[A-Za-z0-9_+/=-]{{{_LEAST},}}")
 _SEGMENT = re.compile(rf"[A-Za-z0-9_=-]{{{_LEAST},}}")
 _PIECES = re.compile(r"[A-Za-z0-9]+")
@@ -281,7 +282,17 @@ def _changes_often(piece: str) -> bool:
     is_mixed = any(map(str.islower, piece)) and any(map(str.isupper, piece))
     # NamesLikeThis change at every fourth letter or so, letters and digits by chance at two of five.
     least = 0.35 if has_digits and is_mixed else 0.3 if has_digits else 0.42
-    return len(_CHANGE.findall(piece)) > least * (len(piece) - 1)
+    changes = len(_CHANGE.findall(piece))
+    if changes > least * (len(piece) - 1):
+        return True
+    # No word is that long: a few digits among letters of one case, or as few vowels as chance gives, and it is none.
+    is_sprinkled = has_digits and not is_mixed and changes > len(piece) / 6
+    return len(piece) >= _NO_WORD and (is_sprinkled or (not has_digits and _few_vowels(piece)))
+
+
+def _few_vowels(piece: str) -> bool:
+    """Capitals alone are left: so are proteins and genes written."""
+    return not piece.isupper() and sum(letter in "aeiouyAEIOUY" for letter in piece) < 0.3 * len(piece)
 
 
 def _without_password(text: str) -> str:

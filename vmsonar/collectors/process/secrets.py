@@ -15,7 +15,7 @@ def _by_program(options: dict[str, str]) -> dict[str, frozenset[str]]:
 #: Words of a name, divided at -, _, . and capitals, whose value is a secret: --db-pw, apiKey, AWS_SECRET_ACCESS_KEY.
 WORDS = _words("""
     pass pw pwd psw pswd passwd passcode passin passout pin otp totp mfa psk key auth authorization authenticate
-    bearer cookie cookies sig signature hmac private sas jwt pat dsn webhook community cred creds login
+    bearer cookie cookies sig signature hmac private sas jwt pat dsn webhook community cred creds login oauth mnemonic
     """)
 #: The same as a part of a word: PGPASSWORD, clientsecret, authtoken.
 PARTS = tuple(_words("password passwort passwd passphrase secret token credential apikey sessionid"))
@@ -80,7 +80,7 @@ OF_PROGRAM = _by_program(
         "curl": "-b",
         "aws": "--value",
         "gh": "--body -b",
-        "doctl influx codecov": "-t",
+        "doctl influx codecov glab": "-t",
         "kadmin security": "-w",
         "ssh-keygen": "-N",
         "db2": "using",
@@ -110,6 +110,7 @@ POSITIONAL: dict[str, dict[str, int]] = {
     "keyctl": {"add": 2},
     "redis-cli": {"auth": 0, "AUTH": 0},
     "mysqladmin": {"password": 0},
+    "nmcli": {"wifi-sec.psk": 0, "802-11-wireless-security.psk": 0, "vpn.secrets": 0},
 }
 #: Programs whose every NAME=VALUE is a secret.
 ASSIGNING = _words("vault fly flyctl")
