@@ -194,3 +194,11 @@ def test_values_that_would_break_what_uses_them(text, message):
 def test_an_alias_is_still_an_alias():
     config = parse_config("filters: {users: &who {keep: [alice]}, commands: *who}", "here")
     assert config.filters.commands.keep == ["alice"]
+
+
+@pytest.mark.parametrize(
+    "value", ["!!map foo", "!!set foo", '"\\U00110000"', "!!omap foo", "!!timestamp x", "!!int y"]
+)
+def test_tags_and_escapes_that_say_something_else_are_refused_in_one_line(value: str) -> None:
+    with pytest.raises(UsageError, match=r"^here: .+"):
+        parse_config(f"archive: {value}\n", "here")

@@ -25,6 +25,10 @@ def _refused(said: str, mark: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=said, problem_mark=mark)
 
 
+#: What PyYAML lets through when something goes wrong inside: a number of 5000 digits, a mapping that is none.
+_ODD = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
 class StrictLoader(yaml.SafeLoader):
     """A safe loader in which only `true` and `false` are booleans, and no key stands twice."""
 
@@ -63,8 +67,7 @@ class StrictLoader(yaml.SafeLoader):
             raise _refused("a character that no name or path can have", node.start_mark)
         try:
             return super().construct_object(node, deep)
-        except (ArithmeticError, AttributeError, LookupError, ValueError):
-            # PyYAML lets through what went wrong inside: a number of 5000 digits, a date that is none.
+        except _ODD:
             said = f"{str(node.value)[:40]!r} is not what its form or tag says"
             raise _refused(said, node.start_mark) from None
 
@@ -101,6 +104,8 @@ def parse_config(text: str, source: str) -> Config:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark is not None else ""
         raise UsageError(f"{source}: {where}{getattr(error, 'problem', None) or error}") from None
+    except _ODD as error:
+        raise UsageError(f"{source}: not what a configuration can hold: {error}") from None
     try:
         return msgspec.convert({} if tree is None else tree, Config, dec_hook=decode_value)
     except msgspec.ValidationError as error:

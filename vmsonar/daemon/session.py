@@ -31,7 +31,7 @@ from vmsonar.host.roots import archive_to_write
 # Our own children, whatever root the collectors look below.
 _PROC = Path("/proc")
 # What a disk says that may have room, or be well, again later.
-_MAY_PASS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+_MAY_PASS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 
 @dataclass(slots=True)
