@@ -31,7 +31,7 @@ class Interval(Duration):
     """Seconds between two samples."""
 
 
-class Size(int):
+class ByteSize(int):
     """Bytes."""
 
 
@@ -43,12 +43,12 @@ def parse_duration(text: str) -> Duration:
     return Duration(seconds)
 
 
-def parse_size(text: str) -> Size:
+def parse_size(text: str) -> ByteSize:
     """`512MiB`, `2GiB`, `1.5GB`, or plain bytes."""
     size = _parse(text, _BYTES, "a size such as 512MiB, 2GiB or 1.5GB")
     if size > _MAX_BYTES:
         raise ValueError(f"{_short(text)} is more than 1024 PiB, which no disk has")
-    return Size(size)
+    return ByteSize(size)
 
 
 def _parse(text: str, units: Mapping[str, float], wanted: str) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from vmsonar.config.quantities import Duration, Interval, Size
+from vmsonar.config.quantities import ByteSize, Duration, Interval
 from vmsonar.config.schema import Config, Days, Section, UidRange, encode_value
 
 _HEAD = """\
@@ -49,7 +49,7 @@ budget:
 _WORDS: dict[Any, str] = {
     Duration: "duration",
     Interval: "duration",
-    Size: "size",
+    ByteSize: "size",
     UidRange: "user id or range",
     str: "text",
     int: "number",

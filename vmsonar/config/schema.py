@@ -13,9 +13,9 @@ from vmsonar_archive.records.fields import about
 from vmsonar_archive.system.text import where_it_leads
 
 from vmsonar.config.quantities import (
+    ByteSize,
     Duration,
     Interval,
-    Size,
     parse_duration,
     parse_size,
     show_duration,
@@ -102,9 +102,9 @@ class Forward(Section, frozen=True):
     tls: Annotated[Tls, about("How the connection is protected.")] = Tls()
     compression: Annotated[Literal["zstd", "lz4", "gzip", "none"], about("Of messages to Kafka.")] = "zstd"
     max_message: Annotated[
-        Size, about("A larger message is split by job; not above the broker's own limit.")
-    ] = Size(1_000_000)
-    max_payload: Annotated[Size, about("Size of the body of one POST.")] = Size(1_000_000)
+        ByteSize, about("A larger message is split by job; not above the broker's own limit.")
+    ] = ByteSize(1_000_000)
+    max_payload: Annotated[ByteSize, about("Size of the body of one POST.")] = ByteSize(1_000_000)
     timeout: Annotated[Duration, about("How long one POST may take.")] = Duration(10)
     select: Annotated[
         list[str], about("Only these kinds of rows (`sysinfo`, `node`, `process`, …); none means all.")
@@ -251,10 +251,11 @@ class BudgetSection(Section, frozen=True):
     """What the archive may take; the oldest sealed segment goes first."""
 
     max_bytes: Annotated[
-        Size | None, about("Size of the archive. By default the smaller of 2 GiB and 5 % of the file system.")
+        ByteSize | None,
+        about("Size of the archive. By default the smaller of 2 GiB and 5 % of the file system."),
     ] = None
     max_days: Annotated[Days | None, about("Age of the oldest segment, in days.")] = None
-    min_free: Annotated[Size, about("Space that stays free on the file system.")] = Size(512 * 2**20)
+    min_free: Annotated[ByteSize, about("Space that stays free on the file system.")] = ByteSize(512 * 2**20)
 
 
 class Config(Section, frozen=True):
@@ -300,7 +301,7 @@ def decode_value(kind: Any, value: Any) -> Any:
         return parse_duration(_word(value, "a duration such as 10s"))
     if kind is Interval:
         return interval(_word(value, "a duration such as 10s"))
-    if kind is Size:
+    if kind is ByteSize:
         return parse_size(str(value) if type(value) is int else _word(value, "a size such as 2GiB"))
     if kind is UidRange:
         return _uid_range(str(value))
@@ -311,7 +312,7 @@ def encode_value(value: Any) -> Any:
     """The opposite: how such a value is written."""
     if isinstance(value, Duration):
         return show_duration(value)
-    if isinstance(value, Size):
+    if isinstance(value, ByteSize):
         return write_size(value)
     if isinstance(value, UidRange):
         return str(value)
