@@ -1,6 +1,7 @@
-"""Explains archives: `open_tables` gives any of them as SQL tables, `Inspection` says what happened.
+"""Explains archives: `open_tables` gives any of them as SQL tables; `inspection.Inspection` says what happened.
 
-Imports vmsonar_archive only. Rooms, from the ground up: tables, facts, advice, then export and show.
+Imports vmsonar_archive only. Rooms, from the ground up: tables, facts, advice, inspection.py, then show;
+export stands on tables.
 """
 
 from vmsonar_inspect.tables.database import Tables, open_tables

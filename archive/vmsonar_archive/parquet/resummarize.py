@@ -1,4 +1,4 @@
-"""Summarizes Parquet tables again when only some of their records are wanted."""
+"""Makes `series_day` again from Parquet tables when only some of their records count."""
 
 from collections.abc import Callable, Iterator
 from itertools import accumulate, groupby

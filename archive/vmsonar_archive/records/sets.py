@@ -1,4 +1,4 @@
-"""Sets of records: exact ones as spans of numbers, and those known only by how far somebody has come."""
+"""Sets of records: exact ones as spans of seq numbers, and `Taken`, what somebody was sent before."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator

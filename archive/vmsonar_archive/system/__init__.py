@@ -4,4 +4,4 @@ Comes in: paths, bytes, addresses of strangers. Goes out: descriptors that follo
 one-line errors. Imports no other room.
 """
 
-__all__ = ["children", "errors", "files", "moments", "rights", "text", "web"]
+__all__ = ["children", "errors", "files", "moments", "progress", "rights", "text", "web"]

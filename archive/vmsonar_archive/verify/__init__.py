@@ -1,4 +1,4 @@
-"""Proves an archive, a bundle or a lake whole and unaltered, and saves what is readable of a damaged one.
+"""Proves an archive or a bundle whole and unaltered, and saves what is readable of a damaged one.
 
 Comes in: a path, perhaps hostile. Goes out: a report of findings, within bounded memory. Imports everything below,
 nothing of bundle.

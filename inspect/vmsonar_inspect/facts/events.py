@@ -1,4 +1,4 @@
-"""What happened, and what was not seen."""
+"""Events and gaps: what happened, and what was not seen."""
 
 from vmsonar_archive.read.findings import Code, Finding
 

@@ -1,4 +1,4 @@
-"""The sampler's end of the wire: finds or starts the companion, reads its messages without waiting, keeps them."""
+"""Connects the recorder to the companion, or starts it; reads its messages without waiting and keeps them."""
 
 import os
 import select

@@ -1,4 +1,4 @@
-"""The jobs with living members, what their forks still share, and how an earlier run of the daemon left them."""
+"""The jobs with living members, the memory that their forks share (PSS), and jobs restored after a restart."""
 
 import re
 from collections.abc import Callable, Iterable

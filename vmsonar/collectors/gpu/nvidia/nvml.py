@@ -1,4 +1,4 @@
-"""The one gate to NVML (nvml.h, through nvidia-ml-py): every error comes out as a fault of known reach."""
+"""The one gate to NVML (nvml.h, through nvidia-ml-py): an error says whether a value, a GPU or the driver failed."""
 
 import _ctypes
 import ctypes
