@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from vmsonar_inspect.inspection import InspectionSettings, opened
-from vmsonar_inspect.show.answers import ROW_TYPES, csv_rows, rows_of, to_csv
+from vmsonar_inspect.show.answers import ROW_TYPES, csv_rows, to_csv
 from vmsonar_inspect.show.order import VIEWS, arranged
 
 from tests.inspect.conftest import known_machine
-from tests.making.machines import GIB, MIB, START, gpu_id
+from tests.making.machines import GIB, MIB, gpu_id
 from vmsonar.cli import run
 
 # 3,600 s at 10 s, of which 300 s are one long interval; the counters go on meanwhile.
@@ -258,5 +258,3 @@ def test_a_job_that_was_not_recorded(known: Path, capsys) -> None:
 
 def test_sorting_and_cutting() -> None:
     assert arranged([3, 1, 2], None, 2) == [3, 1]
-    assert START.tzinfo is UTC
-    assert callable(rows_of)

@@ -17,7 +17,7 @@ from vmsonar_inspect.inspection import Inspection, InspectionSettings, opened
 from vmsonar_inspect.show.answers import csv_rows, json_rows
 from vmsonar_inspect.show.order import SORTS, VIEWS
 
-from tests.making.machines import GIB, MIB, START, Box, Load, Machine, box_id, gpu_id
+from tests.making.machines import GIB, MIB, Box, Load, Machine, box_id, gpu_id
 from vmsonar.cli import run
 
 HOUR = 3600
@@ -292,4 +292,3 @@ def test_the_map_is_asked_once_per_command() -> None:
     for _ in range(1000):
         programs.of("python3 train.py")
     assert programs.of.cache_info().misses == 1
-    assert START.tzinfo is UTC
