@@ -63,11 +63,12 @@ def sql_command(
 def _ask_duckdb(
     paths: list[str], query: str, frame: TimeFrame, form: AnswerFormat, output: Path | None
 ) -> list[Finding]:
-    import duckdb
     from vmsonar_inspect.show.answers import why_no_samples
     from vmsonar_inspect.tables.database import open_tables
 
     with open_tables(paths, since=frame.since, until=frame.until) as opened:
+        import duckdb  # here: open_tables says which extra is missing
+
         nothing = why_no_samples(opened, frame, paths)
         try:
             result = opened.locked_sql(query, batches=form == "parquet")
