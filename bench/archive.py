@@ -56,7 +56,8 @@ def _recompress(root: Path) -> list[Figure]:
     (source,) = root.glob("2*/*/*/sample-*.jsonl.zst")
     target = root / "better"
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-c", _CHILD, str(SEALED_LEVEL), str(target), str(source)]
+    names = (str(root), target.name, str(source.relative_to(root)))
+    command = [sys.executable, "-c", _CHILD, str(SEALED_LEVEL), *names]
     peak = int(subprocess.run(command, capture_output=True, check=True).stdout)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
