@@ -1,7 +1,7 @@
 """The machine as hardware: boot time, CPUs and NUMA (Documentation/admin-guide/cputopology.rst), disks, interfaces.
 
-psutil serves what it reads below a procfs root. The rest is read by hand below our sysfs root: psutil asks the
-running kernel for CPUs and interfaces, whatever the root, and knows neither sockets, NUMA, drivers nor disk models.
+Read by hand below our roots: psutil asks the running kernel for CPUs and interfaces, whatever the root, knows neither
+sockets, NUMA, drivers nor disk models, and would cost the recorder a megabyte (docs/decisions/0004-dependencies.md).
 """
 
 import re
@@ -30,15 +30,8 @@ _ARM_PARTS = {
 
 def boot_time(host: Host) -> datetime | None:
     """When the kernel started, by its own clock."""
-    import psutil
-
-    usual, psutil.PROCFS_PATH = psutil.PROCFS_PATH, str(host.proc)
-    try:
-        return datetime.fromtimestamp(psutil.boot_time(), UTC)
-    except (OSError, OverflowError, RuntimeError, ValueError):
-        return None
-    finally:
-        psutil.PROCFS_PATH = usual
+    found = re.search(r"^btime ([0-9]{1,11})$", read_text(host.proc / "stat") or "", re.M)
+    return datetime.fromtimestamp(int(found[1]), UTC) if found else None
 
 
 class Topology(NamedTuple):
