@@ -104,6 +104,27 @@ def test_a_start_on_a_full_disk_that_stays_full_ends_when_told(tmp_path):
     assert "No space left on device" in done.stderr
 
 
+def test_a_start_on_a_read_only_disk_waits_until_it_can_be_written(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("budget: {min_free: 0}\n")
+    with small_disk(tmp_path / "disk", "4m") as disk:
+        archive = disk / "archive"
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        line = command(archive, "--interval=100ms", f"--config={config}")
+        process = subprocess.Popen(line, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        try:
+            let_pass(1)
+            assert process.poll() is None
+            subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+            wait_for(lambda: len(samples(archive)) > 2)
+            _, code, log = stop(process)
+        finally:
+            process.kill()
+            process.communicate()
+    assert code == 0
+    assert "Read-only file system; trying again until it works" in log
+
+
 @contextmanager
 def renamed_machine(tmp_path, archive):
     """A daemon in a UTS and a mount namespace of its own, with a machine id that the test can write."""

@@ -6,7 +6,6 @@ from typing import Any, Literal
 import msgspec
 
 from vmsonar_archive.dialect.history import History, HostName, SonarMachine, SonarProcess, in_seconds
-from vmsonar_archive.format.lines import BadLine
 from vmsonar_archive.records import (
     DISK_COUNTERS,
     Card,
@@ -84,11 +83,8 @@ class Sonar:
 
 
 def envelope(kind: Literal["sample", "sysinfo"], attributes: Attributes) -> bytes:
-    """The message: one compact JSON object without a newline. Raises BadLine where a number is beyond 64 bits."""
-    try:
-        return encode({"meta": _META, "data": {"type": kind, "attributes": attributes}})
-    except OverflowError as error:
-        raise BadLine(str(error)) from None
+    """The message: one compact JSON object without a newline."""
+    return encode({"meta": _META, "data": {"type": kind, "attributes": attributes}})
 
 
 def _sysinfo(info: SysInfo) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any, BinaryIO, Literal, TypeVar
 
 from vmsonar_archive.dialect.sonar import Sonar, envelope
 from vmsonar_archive.format.layout import day_path
-from vmsonar_archive.format.lines import BadLine
 from vmsonar_archive.read.findings import Code, Finding
 from vmsonar_archive.read.reader import Archive, open_archive
 from vmsonar_archive.records import Sample, SysInfo
@@ -123,12 +122,7 @@ def _export_archive(archives: list[Archive], tree: SonarTree, cluster: str, name
         kind: Literal["sample", "sysinfo"], record: Sample | SysInfo, attributes: dict[str, Any]
     ) -> None:
         attributes["node"] = name_of(attributes["node"])
-        try:
-            line = envelope(kind, attributes)
-        except BadLine as error:
-            archives[0].findings.append(Finding.of(Code.BAD_RECORD, f"{kind} {record.seq}", str(error)))
-        else:
-            tree.write(kind, attributes["node"], record.time, line)
+        tree.write(kind, attributes["node"], record.time, envelope(kind, attributes))
 
     for info in _once(archive.sysinfos() for archive in archives):
         write("sysinfo", info, sonar.sysinfo(info))

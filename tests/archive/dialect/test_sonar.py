@@ -239,3 +239,10 @@ def test_the_rules_would_find_what_consumers_choke_on() -> None:
         break_it(bad)
         with pytest.raises(AssertionError):
             validate(json.dumps(bad))
+
+
+@pytest.mark.parametrize("index", [2**40, 2**63, -1])
+def test_a_cpu_that_no_machine_has_is_left_out(sonar: Sonar, index: int) -> None:
+    rows = [CpuRow(cpu_index=1, user_ticks=500), CpuRow(cpu_index=index, user_ticks=900)]
+    assert sonar.sample(sample(cpu=rows))["system"]["cpus"][1] == 5
+    assert len(sonar.sample(sample(cpu=rows))["system"]["cpus"]) < 100
