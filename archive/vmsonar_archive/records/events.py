@@ -6,6 +6,7 @@ from vmsonar_archive.records.fields import (
     Bytes,
     Choice,
     Count,
+    Flag,
     Ident,
     Identifier,
     Nanoseconds,
@@ -25,7 +26,7 @@ class EventRow(Row, kw_only=True):
         Choice,
         about(
             "daemon_start, daemon_stop, clock_step, resume, identity_change, config_reload, "
-            "process_first_seen, process_exit, job_end, container_create, container_start, container_die, "
+            "process_first_seen, process_exit, job_end, exit, exits_counted, container_create, container_start, container_die, "
             "container_oom, container_health, oom_kill, gpu_xid, gpu_lost, gpu_found, teardown_notice"
         ),
     ]
@@ -36,11 +37,27 @@ class EventRow(Row, kw_only=True):
     start_ticks: Annotated[Ticks | None, about("start of that process or job after boot")] = None
     container_id: Annotated[Identifier | None, about("container it is about")] = None
     gpu_uuid: Annotated[Identifier | None, about("GPU it is about")] = None
-    exit_code: Annotated[Ident | None, about("exit code of a container")] = None
+    subject: Annotated[
+        Choice | None, about("what an exit is of: process, job, container, unit, batch_job or run")
+    ] = None
+    program: Annotated[Text | None, about("name of the program it is about", Sensitivity.COMMAND)] = None
+    exit_code: Annotated[Ident | None, about("exit code, where it ended by itself")] = None
+    exit_signal: Annotated[Ident | None, about("number of the signal that ended it")] = None
+    core_dumped: Annotated[Flag | None, about("the signal left a core dump, or would have")] = None
+    exit_source: Annotated[
+        Choice | None,
+        about("who told how it ended: connector, pidfd, accounts, engine, systemd, slurm or run"),
+    ] = None
+    runtime: Annotated[Nanoseconds | None, about("from its birth to its end")] = None
+    exits: Annotated[
+        Count | None, about("how many ends this row stands for, where they are only counted")
+    ] = None
     code: Annotated[Ident | None, about("number of the event, such as an XID")] = None
     user_ticks: Annotated[Ticks | None, about("last total of user time")] = None
     system_ticks: Annotated[Ticks | None, about("last total of kernel time")] = None
-    cpu_time: Annotated[Nanoseconds | None, about("last total of a container's CPU time")] = None
+    cpu_time: Annotated[
+        Nanoseconds | None, about("CPU time of a container, or of what ended, at its end")
+    ] = None
     amount: Annotated[
         Nanoseconds | None, about("by how much the clock stepped, or how long the machine slept")
     ] = None

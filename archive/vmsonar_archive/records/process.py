@@ -9,6 +9,7 @@ from vmsonar_archive.records.fields import (
     Flag,
     Ident,
     Identifier,
+    Nanoseconds,
     Row,
     Sensitivity,
     Text,
@@ -54,6 +55,16 @@ class ProcessRow(Row, kw_only=True):
     ] = None
     read_chars: Annotated[Bytes | None, about("passed through read calls; rchar of /proc/PID/io")] = None
     write_chars: Annotated[Bytes | None, about("passed through write calls; wchar of /proc/PID/io")] = None
+    child_read_bytes: Annotated[
+        Bytes | None, about("part of read_bytes that came with waited-for children, as far as that is known")
+    ] = None
+    child_write_bytes: Annotated[
+        Bytes | None, about("part of write_bytes that came with waited-for children, as far as that is known")
+    ] = None
+    resident_peak: Annotated[
+        Bytes | None,
+        about("highest resident memory since its last exec; VmHWM of /proc/PID/status when read"),
+    ] = None
 
 
 class Owner(Row, kw_only=True):
@@ -104,7 +115,19 @@ class JobRow(Row, kw_only=True):
     )
     unattributed: Annotated[
         Flag | None,
-        about("members ended whose last CPU time nobody reported: the CPU totals are a lower bound"),
+        about(
+            "members ended whose last CPU time nobody reported, or cannot be told from others': see the bounds"
+        ),
+    ] = None
+    cpu_ticks_low: Annotated[
+        Ticks | None, about("least user and kernel time it can have used; absent where the totals are exact")
+    ] = None
+    cpu_ticks_high: Annotated[
+        Ticks | None, about("most user and kernel time it can have used; absent where the totals are exact")
+    ] = None
+    cpu_source: Annotated[
+        Choice | None,
+        about("what tells the time of members that ended, the weakest so far: accounts, lifeline or samples"),
     ] = None
     major_faults: Annotated[
         Count | None, about("faults with I/O of all members, those that ended included")
@@ -113,6 +136,31 @@ class JobRow(Row, kw_only=True):
     memory_source: Annotated[
         Choice | None, about("sum, pss or estimate: how copy-on-write sharing was resolved")
     ] = None
+    memory_low: Annotated[Bytes | None, about("least that memory can be; absent where it is exact")] = None
+    memory_high: Annotated[Bytes | None, about("most that memory can be; absent where it is exact")] = None
+    memory_peak: Annotated[
+        Bytes | None,
+        about("highest memory since its start: of all samples and the members' high-water marks"),
+    ] = None
+    memory_peak_low: Annotated[
+        Bytes | None, about("least the peak can be: the highest sample; absent where the peak is exact")
+    ] = None
+    memory_peak_high: Annotated[
+        Bytes | None,
+        about(
+            "most the peak can be: the members' high-water marks together; absent where exact or not known"
+        ),
+    ] = None
+    memory_peak_source: Annotated[
+        Choice | None,
+        about(
+            "sampled (a lower bound), high_water (between the bounds) or accounts: what the peak comes from"
+        ),
+    ] = None
+    memory_charged_peak: Annotated[
+        Bytes | None,
+        about("peak of the control group that holds this job and nothing else, page cache included"),
+    ] = None
     resident: Annotated[
         Bytes | None, about("resident memory summed over members, shared pages counted per member")
     ] = None
@@ -120,7 +168,24 @@ class JobRow(Row, kw_only=True):
     write_bytes: Annotated[Bytes | None, about("sent to storage, members that ended included")] = None
     io_partial: Annotated[
         Flag | None,
-        about("some members' I/O could not be read to their end: the I/O totals are a lower bound"),
+        about(
+            "some members' I/O could not be read to their end, or cannot be told from others': see the bounds"
+        ),
+    ] = None
+    read_bytes_low: Annotated[Bytes | None, about("least it can have read; absent where exact")] = None
+    read_bytes_high: Annotated[
+        Bytes | None, about("most it can have read; absent where exact, or where there is no bound")
+    ] = None
+    write_bytes_low: Annotated[Bytes | None, about("least it can have written; absent where exact")] = None
+    write_bytes_high: Annotated[
+        Bytes | None, about("most it can have written; absent where exact, or where there is no bound")
+    ] = None
+    io_source: Annotated[
+        Choice | None,
+        about("what tells the I/O of members that ended, the weakest so far: accounts, lifeline or samples"),
+    ] = None
+    end_boottime: Annotated[
+        Nanoseconds | None, about("death of its last member after boot, where the kernel told it")
     ] = None
 
 
@@ -133,7 +198,10 @@ class JobInfoRow(Owner, kw_only=True):
     job_id: Annotated[
         Identifier | None, about("name for people: the batch job's id, or the process group's number")
     ] = None
-    job_source: Annotated[Choice | None, about("process_group or slurm: where job_id comes from")] = None
+    job_source: Annotated[
+        Choice | None,
+        about("process_group, slurm or no_group (time of a user that cannot be told apart): what it is"),
+    ] = None
     started: Annotated[Time | None, about("start as wall time")] = None
     first_seen: Annotated[Time | None, about("time of the sample that saw it first")] = None
     session_id: Annotated[Ident | None, about("session of the first member")] = None
