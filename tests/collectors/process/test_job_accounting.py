@@ -296,11 +296,12 @@ def test_without_the_lifeline_nobody_knows_whose_unseen_children_were(family: Fa
 def test_bytes_that_went_through_the_parents_counters_count_once(family: Family) -> None:
     shell_job, work_job = job(10), job(20)
     shell, worker = family.add(10, 1, shell_job), family.add(20, 10, work_job)
-    shell.moved, worker.moved = (0, 100), (5, 1000)
+    shell.moved, worker.moved = (0, 100), (5, 100_000)
     family.settle([shell, worker], set())
-    shell.moved = (6, 100 + 1200)
+    shell.moved = (6, 100 + 120_000)
     family.settle([shell], family.end(worker))
-    assert (shell_job.write, work_job.write, work_job.read) == (100, 1200, 6)
+    assert (shell_job.write, work_job.write, work_job.read) == (100, 120_000, 6)
+    assert (work_job.io_low_gap, shell_job.io_high_gap) == ((1, 20_000), (1, 20_000))
 
 
 @pytest.mark.parametrize("seed", range(40))
