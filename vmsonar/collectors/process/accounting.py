@@ -71,7 +71,7 @@ class Accounting:
             elif child in late:
                 postponed.add(child)  # its reaper was read before it was reaped; the next sample has it
             else:
-                round_.doubts.lost(child)
+                round_.give_up(child)
         self._credit_silent(round_, interval)
         round_.share_out()
         for process in round_.with_child_io:
@@ -107,6 +107,8 @@ class _Batch:
     moved: Moved | None
     unseen: Unseen | None
     children: list[Process] = field(default_factory=list)
+    #: Ticks that are in the totals of ended children already, and may be in this rise or in one before.
+    foreign: int = 0
 
 
 class _Round:
@@ -118,7 +120,8 @@ class _Round:
         self.gone = gone
         self.doubts = doubts
         self._batches: list[_Batch] = []
-        #: The last batch of a reaper, the batch of each child that is settled, and of each in a reading.
+        #: All batches of a reaper, its last one, the batch of each child that is settled, and of each in a reading.
+        self._by_reaper: dict[Process, list[_Batch]] = {}
         self._last: dict[Process, _Batch] = {}
         self._of: dict[Process, _Batch] = {}
         self._read: dict[Process, _Batch] = {}
@@ -169,10 +172,11 @@ class _Round:
         reaper.counted_reaped = reaped
         batch = _Batch(reaper, rise[0] + rise[1], rise, gained, unseen)
         self._batches.append(batch)
+        self._by_reaper.setdefault(reaper, []).append(batch)
         return batch
 
     def has_risen(self, reaper: Process) -> bool:
-        return any(batch.rise for batch in self._batches if batch.reaper is reaper)
+        return any(batch.rise for batch in self._by_reaper.get(reaper, ()))
 
     def by_depth(self) -> list[Process]:
         """The vanished, children of the living first: a grandchild's time came through its parent."""
@@ -199,14 +203,23 @@ class _Round:
                 return batch
         return None
 
+    def give_up(self, child: Process) -> None:
+        """Nobody's rise shows it: it may have been in the last one, which others then have too much of."""
+        self.doubts.lost(child)
+        known = sum(child.used[:2]) + sum(child.counted_reaped[:2])
+        for batch in self._possible(child):
+            batch.foreign = max(batch.foreign, known)
+
     def _possible(self, child: Process) -> Iterator[_Batch]:
         """Where its time may be: with its parent if that lives; else with the parent's, and with living ancestors."""
         if (read := self._read.get(child)) is not None:
             yield read
+            yield from self._by_reaper.get(read.reaper, ())  # the word of its end may come late
             return
         parent = self._reaper(child)
         if parent is not None and parent not in self.gone:
             yield self._batch_of(parent)
+            yield from self._by_reaper.get(parent, ())
             return
         seen = {child.pid}
         while parent is not None and parent.pid not in seen:
@@ -224,6 +237,7 @@ class _Round:
         batch = self._last.get(reaper)
         if batch is None:
             batch = self._last[reaper] = _Batch(reaper, 0, _NOTHING, None, None)
+            self._batches.append(batch)
         return batch
 
     def share_out(self) -> None:
@@ -246,6 +260,8 @@ class _Doubts:
     def share(self, batch: _Batch) -> None:
         """Credits CPU time."""
         home, left = batch.reaper.job, batch.rest[0] + batch.rest[1]
+        if home is not None and batch.foreign >= NEGLIGIBLE:
+            home.doubt(low=min(batch.foreign, home.user + home.system + left - home.low_gap))
         caps = self._caps(batch, left)
         self._note_source(batch, caps)
         if home is None or left < NEGLIGIBLE or (not caps and self._is_whole):
