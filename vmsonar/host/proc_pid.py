@@ -13,6 +13,7 @@ THREADS, START, VIRTUAL, RESIDENT = 17, 19, 20, 21
 _WANTED = RESIDENT + 1
 _SIGCHLD_BIT = 1 << 16
 _IGNORED = re.compile(rb"^SigIgn:\s*([0-9a-f]+)$", re.MULTILINE)
+_REAL_UID = re.compile(rb"^Uid:\s*(\d+)", re.MULTILINE)
 _IO = re.compile(
     rb"rchar: (\d+)\nwchar: (\d+)\nsyscr: \d+\nsyscw: \d+\n"
     rb"read_bytes: (\d+)\nwrite_bytes: (\d+)\ncancelled_write_bytes: (\d+)\n"
@@ -65,3 +66,9 @@ def ignores_children(status: bytes) -> bool:
     """Whether SIGCHLD is ignored: then no parent is charged with what a child used (wait(2))."""
     match = _IGNORED.search(status)
     return match is not None and bool(int(match[1], 16) & _SIGCHLD_BIT)
+
+
+def real_uid(status: bytes) -> int | None:
+    """Who started it: a setuid program runs as another."""
+    match = _REAL_UID.search(status)
+    return int(match[1]) if match else None

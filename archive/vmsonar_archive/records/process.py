@@ -70,7 +70,9 @@ class ProcessRow(Row, kw_only=True):
 class Owner(Row, kw_only=True):
     """Whose something is, and how that was found out."""
 
-    user_id: Annotated[Ident | None, about("effective uid", Sensitivity.USER)] = None
+    user_id: Annotated[
+        Ident | None, about("effective uid, of a setuid program the real one", Sensitivity.USER)
+    ] = None
     user_name: Annotated[Text | None, about("name of that uid in the user database", Sensitivity.USER)] = None
     user_source: Annotated[Choice | None, about("what the owner was inferred from")] = None
 

@@ -6,7 +6,7 @@ import msgspec
 from vmsonar_archive.records import Capability, JobInfoRow
 from vmsonar_archive.system.files import raise_descriptor_limit
 
-from vmsonar.collectors.base import Collector, Rows, Setup, Tick, capability
+from vmsonar.collectors.base import Collector, Rows, Setup, Tick, Trouble, Troubles, capability
 from vmsonar.collectors.process.accounting import Accounting, ended_meanwhile
 from vmsonar.collectors.process.activity import has_own_clocks
 from vmsonar.collectors.process.command import policy
@@ -28,6 +28,8 @@ from vmsonar.collectors.process.model import (
 from vmsonar.collectors.process.reader import CHANGED
 from vmsonar.collectors.process.table import PATIENCE, ProcessTable, process_capabilities, process_gaps
 from vmsonar.host.users import Users
+
+_DEAF = "more began and ended than could be followed: what ended in this interval has wider bounds"
 
 
 class ProcessCollector(Collector):
@@ -55,6 +57,8 @@ class ProcessCollector(Collector):
             self._lifeline = Lifeline(self._proc, config.interval, config.lifeline.share / 100)
             self._departures = Departures(self._lifeline, self.table, self.jobs, self._identities)
         self._tick: Tick | None = None
+        self._told = Troubles(self.name)
+        self._troubles: list[Trouble] = []
         self._pss = PssReader(self.table.files.smaps_rollup)
         self._containers: dict[str, list[int]] = {}
         self._last = last
@@ -100,6 +104,8 @@ class ProcessCollector(Collector):
             return self._accounting.settle(tick.boottime, looked, vanished, late)
         with self._lifeline.lock:
             interval, late = self._departures.hear(looked, vanished)
+        deaf = not interval.is_whole and self._lifeline.trouble is None and self._previous
+        self._troubles = [("lifeline", _DEAF)] if deaf else []
         if self._is_restored:
             interval.is_whole, self._is_restored = False, False  # nobody listened while the daemon was down
         unseen = self._departures.attach(interval, vanished | late)
@@ -213,7 +219,7 @@ class ProcessCollector(Collector):
 
     def _identify(self, process: Process, tick: Tick) -> None:
         """Reads its identity, and makes an info row if that has changed."""
-        identity = self._identities.read(process)
+        identity = self._identities.read(process, self.table.by_pid.get(process.ppid))
         if identity is None or identity == process.identity:
             return
         is_known = process.identity is not None
@@ -302,6 +308,9 @@ class ProcessCollector(Collector):
         if first:
             for reason, detail in process_gaps(self.table):
                 rows.gap(self.name, reason, detail)
+            if self._lifeline is not None and self._lifeline.trouble is not None:
+                rows.gap(self.name, "lifeline", self._lifeline.trouble)
+        self._told.tell(self._troubles, tick, rows)
         tick.processes = self.table.by_pid
         tick.containers = self._containers
         return rows

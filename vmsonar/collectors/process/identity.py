@@ -14,6 +14,7 @@ from vmsonar.collectors.process.lives import Look
 from vmsonar.collectors.process.model import Identity, Process
 from vmsonar.config.schema import Filters, UidRange
 from vmsonar.host.cgroups import Membership, membership
+from vmsonar.host.proc_pid import real_uid
 from vmsonar.host.users import Users
 
 _NOWHERE = Membership(None, None, None, None)
@@ -30,9 +31,10 @@ class Identities:
         # Thousands of processes share a few groups: one object for each.
         self._memberships: dict[bytes, Membership] = {}
 
-    def read(self, process: Process) -> Identity | None:
+    def read(self, process: Process, parent: Process | None = None) -> Identity | None:
         """Everything, anew; None if the process is gone. A zombie is what it was: it cannot say it any more."""
         uid = self._files.user_id(process)
+        started_by = self._started_by(process, parent) if uid == 0 else None
         before = process.identity
         if uid is None and before is not None:
             return None
@@ -40,6 +42,8 @@ class Identities:
         contained = self._contained(process) if belongs.container_id is None else None
         if contained is None and before is not None:
             contained = before.contained
+        if started_by is not None:
+            uid = started_by
         return Identity(
             user_id=uid,
             user_name=self._users.name(uid) if uid is not None else None,
@@ -49,7 +53,16 @@ class Identities:
             contained=contained if belongs.container_id is None else None,
             session=process.session,
             terminal=process.terminal,
+            user_source="process" if started_by is None else "real_uid",
         )
+
+    def _started_by(self, process: Process, parent: Process | None) -> int | None:
+        """The real user of a setuid program; only a child of somebody else is looked at so closely."""
+        known = parent.identity.user_id if parent is not None and parent.identity is not None else None
+        if not known:
+            return None
+        status = self._files.status(process)
+        return (real_uid(status) or None) if status else None
 
     def of_look(self, look: Look) -> Identity:
         """The identity of one that no sample saw, by what was read in passing."""

@@ -38,6 +38,8 @@ class Identity:
     contained: bool | None
     session: int
     terminal: int
+    #: What its user was told by: `process`, or `real_uid` for a setuid program.
+    user_source: str = "process"
 
     def row_fields(self) -> dict[str, Any]:
         """What the info rows of a process and of its job have in common."""
@@ -48,7 +50,7 @@ class Identity:
             "container_id": self.membership.container_id,
             "user_id": self.user_id,
             "user_name": self.user_name,
-            "user_source": "process" if self.user_id is not None else None,
+            "user_source": self.user_source if self.user_id is not None else None,
         }
 
 
