@@ -1,0 +1,125 @@
+"""How a machine ended is told by the next boot: powered off, rebooted, panicked, cut off, or only the recorder stopped."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from vmsonar_archive.read.endings import Ending, boot_tails, machine_end
+from vmsonar_archive.read.reader import open_archive
+from vmsonar_archive.records import Sample
+
+from tests.lifecycle.conftest import WHEELS
+from tests.lifecycle.test_guest import ARCHIVE, NO_MOUNTS_OF_ITS_OWN, wait_for_samples
+from tests.parts import requires
+from tests.real.guest import Guest
+from tests.real.machine import Machine
+from vmsonar.lifecycle.cloud_init import Site, user_data
+
+NOTICE = '{"time": "%s", "detail": "the cloud takes this machine"}'
+
+
+@pytest.fixture(scope="module")
+def guest(tmp_path_factory, wheelhouse) -> Iterator[Guest]:
+    """Off, with a recorder that looks every second."""
+    data = user_data(Site(config={"interval": "1s"}, wheels=WHEELS))
+    with Guest(tmp_path_factory.mktemp("vm") / "guest", data, host_name="ends") as guest:
+        guest.copy_in(wheelhouse, WHEELS)
+        guest.write("/etc/systemd/system/vmsonar.service.d/nspawn.conf", NO_MOUNTS_OF_ITS_OWN)
+        yield guest
+
+
+def recorded(folder: Path) -> list[Sample]:
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, 0, 0, follow_symlinks=False)  # root opens no archive of somebody else
+    with open_archive(folder) as archive:
+        return list(archive.samples())
+
+
+def told(samples: list[Sample], kind: str) -> list[str | None]:
+    return [event.reason for sample in samples for event in sample.event if event.event_type == kind]
+
+
+def ends(samples: list[Sample]) -> list[Ending]:
+    """How each boot ended, for somebody who reads the archive."""
+    *before, last = boot_tails(samples)
+    return [machine_end(tail, followed=True).how for tail in before] + [machine_end(last, followed=False).how]
+
+
+def restarted(guest: Guest) -> None:
+    """Boots it and waits until it has recorded."""
+    guest.boot()
+    guest.run("systemctl", "start", "vmsonar")
+    wait_for_samples(guest, 3)
+
+
+@requires("systemd_guest")
+def test_every_end_of_a_guest_is_told_from_the_others(guest, tmp_path):
+    restarted(guest)
+    guest.run("systemctl", "restart", "vmsonar")  # the recorder's end, not the machine's
+    wait_for_samples(guest, 6)
+    guest.run("systemctl", "kill", "--signal=KILL", "--kill-whom=main", "vmsonar")
+    wait_for_samples(guest, 8)
+    guest.reboot()
+    wait_for_samples(guest, 10)
+    guest.kill()  # the plug
+    restarted(guest)
+    guest.power_off()
+    restarted(guest)
+    guest.run("systemctl", "stop", "vmsonar")
+    guest.kill()
+    restarted(guest)
+    guest.run("sh", "-c", f"echo '{NOTICE}' | sed s/%s/$(date -u +%FT%TZ)/ > /run/vmsonar/notice.json")
+    wait_for_samples(guest, 3 + len(recorded(guest.copy_out(ARCHIVE, tmp_path / "before"))))
+    guest.power_off()
+    restarted(guest)
+    guest.run("systemctl", "--force", "reboot", check=False)
+    guest._wait_until_off(60)
+    restarted(guest)
+    guest.kill()
+    samples = recorded(guest.copy_out(ARCHIVE, tmp_path / "after"))
+    assert told(samples, "daemon_stop") == ["stop", "reboot", "poweroff", "stop", "poweroff", "reboot"]
+    expected = ["reboot", "no_farewell", "orderly_poweroff", "stopped", "reclaim_notice", "reboot"]
+    assert told(samples, "boot_end") == expected
+    assert ends(samples) == [*expected, "unknown"]
+
+
+HOME = """
+mkfs.ext4 -q home.img 32M
+echo '/home.img /home ext4 loop,nofail 0 0' >> etc/fstab
+"""
+
+
+@requires("kernel_guest")
+def test_under_the_whole_unit_with_a_kernel_that_panics_and_a_disk_at_home(machine: Machine, tmp_path):
+    """Here the recorder has mounts of its own, all read-only for it; the home disk's row comes all the same."""
+    machine.change(HOME)
+
+    def up() -> None:
+        machine.boot()
+        machine.wait("systemctl is-active --quiet vmsonar && ls /var/lib/vmsonar/*/*/*/sample-*")
+        machine.wait("sleep 4")
+
+    up()
+    machine.run("sh", "-c", "mkdir /home/anna; dd if=/dev/zero of=/home/anna/x bs=1M; sleep 3", check=False)
+    machine.run("mount", "-o", "remount,ro", "/home")
+    machine.wait("sleep 13")
+    machine.power_off()
+    up()
+    machine.run(
+        "sh", "-c", "echo 1 > /proc/sys/kernel/panic; echo c > /proc/sysrq-trigger", check=False, seconds=5
+    )
+    machine.cut_power()
+    up()
+    machine.cut_power()
+    samples = recorded(machine.copy_out(ARCHIVE, tmp_path / "after"))
+    assert told(samples, "boot_end") == ["orderly_poweroff", "no_farewell"]
+    assert ends(samples) == ["orderly_poweroff", "no_farewell", "unknown"]
+    home = [row for sample in samples for row in sample.filesystem if row.mount_point == "/home"]
+    assert {row.fs_type for row in home} == {"ext4"}
+    assert home[0].read_only is False
+    assert 0 in [row.bytes_available for row in home]
+    assert True in [row.read_only for row in home]
+    root = [row for sample in samples for row in sample.filesystem if row.mount_point == "/"]
+    assert {row.read_only for row in root} == {False}
+    assert not [gap for sample in samples for gap in sample.gap if gap.collector == "filesystem"]
