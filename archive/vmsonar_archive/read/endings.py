@@ -39,6 +39,8 @@ _GOALS = {
     "soft_reboot": Ending.REBOOT,
     "stop": Ending.STOPPED,
 }
+# What a machine that is taken away looks like, with and without time to shut down.
+_AS_ANNOUNCED = (Ending.ORDERLY_POWEROFF, Ending.NO_FAREWELL, Ending.UNKNOWN)
 
 
 @dataclass(slots=True)
@@ -80,11 +82,8 @@ class MachineEnd:
 def machine_end(tail: BootTail, followed: bool, live: bool = False) -> MachineEnd:
     """`followed`: there are records of a later boot. `live`: a recorder writes right now."""
     how, evidence = _judged(tail, followed, live)
-    if tail.notice is not None and how in (Ending.ORDERLY_POWEROFF, Ending.NO_FAREWELL, Ending.UNKNOWN):
-        if tail.last - tail.notice <= _NOTICE_HOLDS:
-            return MachineEnd(
-                Ending.RECLAIM_NOTICE, tail.last, f"the cloud's notice of {tail.notice:%F %TZ}; {evidence}"
-            )
+    if how in _AS_ANNOUNCED and tail.notice is not None and tail.last - tail.notice <= _NOTICE_HOLDS:
+        how, evidence = Ending.RECLAIM_NOTICE, f"the cloud's notice of {tail.notice:%F %TZ}; {evidence}"
     return MachineEnd(how, tail.last, evidence)
 
 
@@ -105,7 +104,7 @@ def _judged(tail: BootTail, followed: bool, live: bool) -> tuple[Ending, str]:
 class Told(Stamp, kw_only=True):
     """What is looked at of a record."""
 
-    event: list[EventRow] = []
+    event: list[EventRow] = msgspec.field(default_factory=list)
 
 
 def boot_tails(records: Iterable[Told | Sample]) -> list[BootTail]:

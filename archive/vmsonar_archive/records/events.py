@@ -25,9 +25,9 @@ class EventRow(Row, kw_only=True):
     event_type: Annotated[
         Choice,
         about(
-            "daemon_start, daemon_stop, clock_step, resume, identity_change, config_reload, "
-            "process_first_seen, process_exit, job_end, exit, exits_counted, container_create, container_start, container_die, "
-            "container_oom, container_health, oom_kill, gpu_xid, gpu_lost, gpu_found, teardown_notice, boot_end"
+            "daemon_start, daemon_stop, boot_end, clock_step, resume, identity_change, config_reload, "
+            "process_first_seen, process_exit, job_end, exit, exits_counted, container_create, container_start, "
+            "container_die, container_oom, container_health, oom_kill, gpu_xid, gpu_lost, gpu_found, teardown_notice"
         ),
     ]
     happened: Annotated[Time | None, about("exact time, where it is known")] = None

@@ -71,7 +71,7 @@ def test_it_is_asked_by_a_helper_and_when_it_hangs_samples_stay_in_time(served):
 
 @requires("fuse_mount")
 def test_one_that_hangs_does_not_keep_another_from_answering(served, own_mounts):
-    place, server = served
+    _, server = served
     other = own_mounts / "other"
     other.mkdir()
     server.send_signal(signal.SIGSTOP)

@@ -136,8 +136,13 @@ def test_a_mount_that_says_it_is_its_own_parent_does_not_hold_us():
 
 
 def test_thousands_of_mounts_take_no_time():
-    lines = [line(10 + n, 1, f"0:{n}", f"/var/lib/docker/overlay2/{n:064x}/merged", "overlay",
-                  f"rw,lowerdir=l/A:l/B,upperdir=/var/lib/docker/overlay2/{n:064x}/diff") for n in range(5000)]  # fmt: skip
+    folder = "/var/lib/docker/overlay2"
+    lines = [
+        line(
+            10 + n, 1, f"0:{n}", f"{folder}/{n:064x}/merged", "overlay", f"rw,upperdir={folder}/{n:064x}/diff"
+        )
+        for n in range(5000)
+    ]
     begin = time.process_time()
     assert len(places(*lines)) == 5001
     assert time.process_time() - begin < 5
