@@ -11,7 +11,7 @@ from vmsonar_archive.read.reader import open_archive
 from vmsonar_archive.records import Sample
 
 from tests.lifecycle.conftest import WHEELS
-from tests.lifecycle.test_guest import ARCHIVE, NO_MOUNTS_OF_ITS_OWN, wait_for_samples
+from tests.lifecycle.guests import ARCHIVE, NO_MOUNTS_OF_ITS_OWN, wait_for_samples
 from tests.parts import requires
 from tests.real.guest import Guest
 from tests.real.machine import Machine

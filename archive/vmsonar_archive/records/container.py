@@ -76,7 +76,8 @@ class ContainerRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     oom_events: Annotated[Count | None, about("memory.failcnt, or oom of memory.events")] = None
     oom_kills: Annotated[Count | None, about("oom_kill of memory.oom_control or memory.events")] = None
     memory_max_events: Annotated[
-        Count | None, about("how often it met its memory limit; memory.failcnt, or max of memory.events")
+        Count | None,
+        about("how often it met its memory limit; max of memory.events, or memory.failcnt unless 0"),
     ] = None
     processes: Annotated[Count | None, about("tasks now; pids.current")] = None
     processes_limit: Annotated[Count | None, about("pids.max")] = None

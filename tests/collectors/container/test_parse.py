@@ -33,6 +33,7 @@ V1 = [
         {"memory_file": 10, "memory_anonymous": 20, "memory_shared": 30, "swap_used": 40, "memory_inactive_file": 50},
     ),
     ("memory.failcnt", (b"3\n",), {"oom_events": 3, "memory_max_events": 3}),
+    ("memory.failcnt", (b"0\n",), {"oom_events": 0, "memory_max_events": None}),
     ("memory.oom_control", (b"oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",), {"oom_kills": 2}),
     ("pids.current", (b"7\n",), {"processes": 7}),
     ("pids.max", (b"max\n",), {"processes_limit": None}),

@@ -115,8 +115,8 @@ def _v1_memory_limit(text: bytes) -> Fields:
 
 
 def _v1_failures(text: bytes) -> Fields:
-    """How often the limit was met, which is all that v1 counts of it."""
-    return {"oom_events": _number(text), "memory_max_events": _number(text)}
+    """How often the limit was met; 0 is no proof, since a limit on memory with swap is met first and goes uncounted."""
+    return {"oom_events": _number(text), "memory_max_events": _number(text) or None}
 
 
 def _v1_blkio(transferred: bytes, operations: bytes) -> Fields:
