@@ -4,7 +4,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 #: How a file system is asked: by us, by the helper because it may hang, or not at all.
 STATVFS, HELPER, NONE = "statvfs", "helper", "none"
@@ -31,14 +31,14 @@ _PSEUDO = frozenset(
 _IMAGES = frozenset(b"cramfs erofs fuse.snapfuse fuse.squashfuse iso9660 romfs squashfs".split())
 # A walk through these never leaves the machine.
 _SOLID = (_LOCAL | _IMAGES | {kind for kind in _PSEUDO if not kind.startswith(b"fuse.")}) - {b"autofs"}
-_ESCAPE = re.compile(rb"\\([0-7]{3})")
-_LAYERS = re.compile(rb"(?:^|,)(?:lowerdir\+?|upperdir)=([^,]*)")
+# Compiled where they are needed, which is not everywhere.
+_ESCAPE = rb"\\([0-7]{3})"
+_LAYERS = rb"(?:^|,)(?:lowerdir\+?|upperdir)=([^,]*)"
 # A container has at most 500 layers.
 _MOST_LAYERS = 512
 
 
-@dataclass(slots=True, eq=False)
-class Mount:
+class Mount(NamedTuple):
     """One line of mountinfo."""
 
     number: int
@@ -56,8 +56,7 @@ class Mount:
         return self.options.startswith(b"ro")
 
 
-@dataclass(slots=True)
-class Place:
+class Place(NamedTuple):
     """One file system: the mount by which it is known, and how it is asked there."""
 
     mount: Mount
@@ -68,7 +67,7 @@ def _plain(text: bytes) -> bytes:
     """Without the octal escapes of blanks, line feeds and backslashes."""
     if b"\\" not in text:
         return text
-    return _ESCAPE.sub(lambda found: bytes([int(found[1], 8) & 0xFF]), text)
+    return re.sub(_ESCAPE, lambda found: bytes([int(found[1], 8) & 0xFF]), text)
 
 
 def parse_mounts(content: bytes) -> Iterator[Mount]:
@@ -175,5 +174,5 @@ def _layers(mount: Mount) -> list[bytes]:
     """The folders of an overlay, as far as they are named from the root."""
     if mount.kind != b"overlay":
         return []
-    named = [layer for text in _LAYERS.findall(mount.options) for layer in _plain(text).split(b":")]
+    named = [layer for text in re.findall(_LAYERS, mount.options) for layer in _plain(text).split(b":")]
     return [layer for layer in named[:_MOST_LAYERS] if layer.startswith(b"/")]
