@@ -128,6 +128,10 @@ def _tmpfs_mount() -> str | None:
     return _first(_root(), _works("unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"))
 
 
+def _device(path: str) -> str | None:
+    return None if Path(path).exists() else f"no {path}"
+
+
 def _strace() -> str | None:
     return _first(_commands("strace"), _works("strace", "-o", "/dev/null", "true"))
 
@@ -145,6 +149,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "docker": _docker,
     "duckdb": lambda: _modules("duckdb"),
     "faketime": _faketime,
+    "fuse_mount": lambda: _first(_tmpfs_mount(), _device("/dev/fuse")),
     "gcc": lambda: _commands("gcc"),
     "hcl2": lambda: _modules("hcl2"),
     "java": lambda: _commands("java"),
@@ -152,6 +157,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "kafka": _kafka,
     "kcat": lambda: _commands("kcat"),
     "kernel_guest": _kernel_guest,
+    "loop_mount": lambda: _first(_tmpfs_mount(), _commands("mkfs.ext4"), _device("/dev/loop-control")),
     "moto": lambda: _modules("moto", "boto3", "flask"),
     "netns": _netns,
     "pcp": _pcp,

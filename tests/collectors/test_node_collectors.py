@@ -46,6 +46,33 @@ def test_node_of_a_small_vm(tmp_path):
     assert (row.swap_free, row.oom_kills, row.pages_swapped_out) == (1000000 * 1024, 2, 340)
 
 
+def test_what_the_machine_can_run_out_of_is_told_against_its_limit(tmp_path):
+    (row,) = rows_of(NodeCollector, small_vm(tmp_path))["node"]
+    assert (row.open_files, row.open_files_limit) == (1216, 400000)
+    assert (row.tasks_existing, row.tasks_limit) == (456, 31000)
+    assert (row.connections, row.connections_limit) == (17, 65536)
+
+
+def test_a_machine_without_such_limits_has_none(tmp_path):
+    host = small_vm(tmp_path)
+    (host.proc / "sys/fs/file-nr").write_text("1216\t0\t9223372036854775807\n")
+    (host.proc / "sys/net/netfilter/nf_conntrack_count").unlink()
+    (host.proc / "sys/net/netfilter/nf_conntrack_max").unlink()
+    (row,) = rows_of(NodeCollector, host)["node"]
+    assert (row.open_files, row.open_files_limit) == (1216, None)
+    assert (row.connections, row.connections_limit) == (None, None)
+
+
+def test_open_files_of_the_real_kernel_rise_with_those_that_are_opened(tmp_path):
+    (before,) = rows_of(NodeCollector, Config().host)["node"]
+    descriptors = [os.open(tmp_path, os.O_RDONLY) for _ in range(500)]
+    (after,) = rows_of(NodeCollector, Config().host)["node"]
+    for descriptor in descriptors:
+        os.close(descriptor)
+    assert after.open_files > before.open_files + 200
+    assert after.tasks_existing < after.tasks_limit
+
+
 def test_a_stat_that_a_sandbox_makes_up_may_lack_lines():
     assert node.parse_stat(b"cpu  1 2\ncpu0 1 2\nprocesses 7\n") == {
         "user_ticks": 1,

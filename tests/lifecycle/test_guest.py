@@ -16,6 +16,7 @@ from vmsonar_archive.verify.signature import Trust, read_trust
 
 from tests.lifecycle.conftest import WHEELS
 from tests.lifecycle.examples import VARIANTS
+from tests.lifecycle.guests import ARCHIVE, NO_MOUNTS_OF_ITS_OWN, wait_for_samples
 from tests.parts import requires
 from tests.real.guest import Guest
 from tests.real.wait import wait_until
@@ -23,11 +24,6 @@ from vmsonar.lifecycle.cloud_init import Site, user_data
 from vmsonar.lifecycle.install import Choice, Installer, shipped
 
 pytestmark = requires("systemd_guest")
-ARCHIVE = "/var/lib/vmsonar"
-# nspawn mounts the guest's boot id over the kernel's, and mounts of the unit's own show the kernel's again.
-OWN_MOUNTS = ("ProtectSystem", "ProtectHome", "PrivateTmp", "ProtectKernelTunables", "ProtectKernelModules",
-              "ProtectKernelLogs", "ProtectControlGroups", "ProtectClock", "ProtectHostname")  # fmt: skip
-NO_MOUNTS_OF_ITS_OWN = "[Service]\n" + "".join(f"{name}=no\n" for name in OWN_MOUNTS)
 
 
 @pytest.fixture(scope="module")
@@ -45,16 +41,6 @@ def guest(tmp_path_factory, wheelhouse) -> Iterator[Guest]:
 
 def status(guest: Guest) -> dict:
     return json.loads(guest.run("vmsonar", "status", "--json", check=False).stdout)
-
-
-def wait_for_samples(guest: Guest, count: int, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = guest.run("vmsonar", "verify", ARCHIVE, "--json", check=False)
-        if found.returncode == 0 and json.loads(found.stdout)["samples"] >= count:
-            return
-        time.sleep(0.5)
-    raise AssertionError(guest.run("journalctl", "-u", "vmsonar", "--no-pager", check=False).stdout)
 
 
 def host_trust(guest: Guest, folder: Path) -> Trust:

@@ -152,12 +152,12 @@ class Guest:
         """An orderly power-off, as from the cloud's console; returns when it is off."""
         assert self._console is not None, "the guest is not running"
         self._console.signal(signal.SIGTERM)  # nspawn tells PID 1 to power off
-        self._wait_until_off(seconds)
+        self.wait_until_off(seconds)
 
     def reboot(self, until_final: bool = True) -> None:
         """An orderly reboot from inside: a new boot id on the same disk."""
         self.run("systemctl", "reboot", check=False)
-        self._wait_until_off(STOP_SECONDS)
+        self.wait_until_off(STOP_SECONDS)
         self.boot(until_final)
 
     def kill(self) -> None:
@@ -168,9 +168,10 @@ class Guest:
             os.kill(self._leader, signal.SIGKILL)  # the kernel then kills the rest of its PID namespace
         else:
             self._console.signal(signal.SIGKILL)
-        self._wait_until_off(STOP_SECONDS)
+        self.wait_until_off(STOP_SECONDS)
 
-    def _wait_until_off(self, seconds: float) -> None:
+    def wait_until_off(self, seconds: float = STOP_SECONDS) -> None:
+        """Returns when it has gone down by itself."""
         assert self._console is not None
         self._console.wait(seconds)
         self._console = self._leader = None

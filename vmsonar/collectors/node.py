@@ -1,12 +1,13 @@
 """The machine as a whole: /proc/stat, loadavg, meminfo and vmstat (proc(5))."""
 
 import os
+from pathlib import Path
 
 from vmsonar_archive.records import Capability, EventRow, NodeRow
 from vmsonar_archive.records.node import CpuTimes
 
 from vmsonar.collectors.base import Collector, Rows, Setup, Tick, numbers, readable
-from vmsonar.host.files import KeptFile
+from vmsonar.host.files import KeptFile, read_text
 
 _STAT = {b"ctxt": "context_switches", b"processes": "forks", b"procs_blocked": "tasks_blocked"}
 _MEMORY = {
@@ -32,6 +33,18 @@ _FAULTS = {
     b"\npgmajfault ": "major_page_faults",
     b"\noom_kill ": "oom_kills",
 }
+
+
+# Ceilings of the machine: the fields of a row, and the file below /proc/sys.
+_USED = (("open_files", "fs/file-nr"), ("connections", "net/netfilter/nf_conntrack_count"))
+_CEILINGS = (
+    ("tasks_limit", "kernel/pid_max"),
+    ("tasks_limit", "kernel/threads-max"),
+    ("connections_limit", "net/netfilter/nf_conntrack_max"),
+)
+_RARELY_NS = 60_000_000_000
+# systemd sets the number of open files to the largest there is.
+_UNLIMITED = 1 << 62
 
 
 def parse_stat(content: bytes) -> dict[str, int]:
@@ -73,6 +86,51 @@ def parse_vmstat(content: bytes) -> dict[str, int]:
     return numbers(content, _FAULTS)
 
 
+class Ceilings:
+    """What the machine can run out of, used against its limit; limits are read once a minute."""
+
+    def __init__(self, proc: Path) -> None:
+        self._used = [(name, KeptFile(proc / "sys" / path)) for name, path in _USED]
+        self._files = [(name, proc / "sys" / path) for name, path in _CEILINGS]
+        self._there: list[tuple[str, KeptFile]] = []
+        self._limits: dict[str, int] = {}
+        self._due = 0
+
+    def fields(self, boottime: int) -> dict[str, int]:
+        """Those that can be read; tracked connections are of our own network namespace."""
+        if boottime >= self._due:
+            self._due = boottime + _RARELY_NS
+            self._limits = self._read_limits()
+            # A module that is not loaded, or a file that a container hides, need not be tried at each sample.
+            self._there = [(name, file) for name, file in self._used if os.access(file.path, os.R_OK)]
+        fields = dict(self._limits)
+        for name, file in self._there:
+            try:
+                first, *rest = map(int, file.read().split())
+            except (OSError, ValueError):
+                continue
+            fields[name] = first
+            if rest and rest[-1] < _UNLIMITED:
+                fields[f"{name}_limit"] = rest[-1]
+        return fields
+
+    def _read_limits(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for name, path in self._files:
+            text = read_text(path) or ""
+            if text.isdecimal():
+                found[name] = min(int(text), found.get(name, int(text)))
+        return found
+
+    def capabilities(self, collector: str) -> list[Capability]:
+        (_, files), _ = self._used
+        return [readable(collector, "open files against their limit", files.path)]
+
+    def close(self) -> None:
+        for _, file in self._used:
+            file.close()
+
+
 class NodeCollector(Collector):
     """One row per sample."""
 
@@ -84,6 +142,7 @@ class NodeCollector(Collector):
         self._loadavg = KeptFile(setup.host.proc / "loadavg")
         self._meminfo = KeptFile(setup.host.proc / "meminfo")
         self._vmstat = KeptFile(setup.host.proc / "vmstat")
+        self._ceilings = Ceilings(setup.host.proc)
         self._series = setup.ids.node(setup.machine_id)
         self._ticks_per_second = os.sysconf("SC_CLK_TCK")
         self._oom_kills: int | None = None
@@ -97,6 +156,7 @@ class NodeCollector(Collector):
                 fields |= parse(file.read())
             except FileNotFoundError:
                 continue  # a container's /proc may lack them; capabilities() tells
+        fields |= self._ceilings.fields(tick.boottime)
         row = NodeRow(series_id=self._series, ticks_per_second=self._ticks_per_second, **fields)  # type: ignore[arg-type]
         rows.add("node", row)
         self._tell_kills(row.oom_kills, rows)
@@ -116,11 +176,13 @@ class NodeCollector(Collector):
             readable(self.name, "load and tasks", self._loadavg.path),
             readable(self.name, "memory", self._meminfo.path),
             readable(self.name, "faults, swapping, OOM kills", self._vmstat.path),
+            *self._ceilings.capabilities(self.name),
         ]
 
     def close(self) -> None:
         for file in (self._stat, self._loadavg, self._meminfo, self._vmstat):
             file.close()
+        self._ceilings.close()
 
 
 make = NodeCollector

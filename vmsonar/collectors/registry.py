@@ -31,6 +31,7 @@ COLLECTORS: tuple[Entry, ...] = (
     Entry("node", "vmsonar.collectors.node"),
     Entry("cpu", "vmsonar.collectors.cpu", "CpuCollector"),
     Entry("disk", "vmsonar.collectors.disk", "DiskCollector"),
+    Entry("filesystem", "vmsonar.collectors.filesystem.collector"),
     Entry("net", "vmsonar.collectors.net", "NetCollector"),
     Entry("pressure", "vmsonar.collectors.pressure", "PressureCollector"),
     Entry("container", "vmsonar.collectors.container.collector"),

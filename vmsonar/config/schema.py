@@ -213,6 +213,7 @@ class Collectors(Section, frozen=True):
     node: Annotated[Switch, about("CPU time, memory, load, tasks, forks of the machine.")] = "auto"
     cpu: Annotated[Switch, about("Time of each logical CPU.")] = "auto"
     disk: Annotated[Switch, about("Block devices.")] = "auto"
+    filesystem: Annotated[Switch, about("Room on file systems.")] = "auto"
     net: Annotated[Switch, about("Network interfaces.")] = "auto"
     pressure: Annotated[Switch, about("Pressure stall information.")] = "auto"
     process: Annotated[Switch, about("Processes; jobs need it.")] = "auto"

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
+from vmsonar_archive.read.endings import boot_before
 from vmsonar_archive.records import EventRow
 from vmsonar_archive.system.errors import Exit, VmsonarError
 from vmsonar_archive.system.files import raise_descriptor_limit
@@ -22,8 +23,9 @@ from vmsonar.daemon.signals import Signals
 from vmsonar.daemon.sysinfo import gather
 from vmsonar.host.clock import Clock, ClockWatch, MissedTicks
 from vmsonar.host.cloud import NoticeWatch
-from vmsonar.host.identity import IdentityChange, IdentityWatch
+from vmsonar.host.identity import IdentityChange, IdentityWatch, boot_id
 from vmsonar.host.roots import archive_to_write, find_config
+from vmsonar.host.shutdown import STOP, stop_reason
 
 T = TypeVar("T")
 
@@ -68,7 +70,8 @@ class Daemon:
 
     def run(self) -> int:
         """Samples until it is stopped."""
-        self._record([EventRow(event_type="daemon_start", detail=f"vmsonar {__version__}")])
+        start = EventRow(event_type="daemon_start", detail=f"vmsonar {__version__}")
+        self._record([*self._boot_before(), start])
         self._notifier.ready()
         self._log.info(
             f"recording into {self._session.writer.root} every {self._session.config.interval:g} s"
@@ -129,7 +132,18 @@ class Daemon:
         if not self._signals.stop or self._last_taken:
             return []
         self._last_taken = True
-        return [EventRow(event_type="daemon_stop")]
+        return [EventRow(event_type="daemon_stop", reason=self._stop_reason())]
+
+    def _stop_reason(self) -> str | None:
+        """Why it stops; only who was told to by SIGTERM need ask."""
+        return stop_reason(self._session.config.host) if self._signals.terminated else STOP
+
+    def _boot_before(self) -> list[EventRow]:
+        """How the boot before this one ended, where the archive goes back that far."""
+        end = boot_before(self._session.writer.root, boot_id(self._session.config.host))
+        if end is None:
+            return []
+        return [EventRow(event_type="boot_end", happened=end.time, reason=end.how, detail=end.evidence)]
 
     def _stopping(self) -> bool:
         ended = self._end is not None and self._clock.monotonic_ns() >= self._end

@@ -54,6 +54,8 @@ class Signals:
 
     def __init__(self, hurry: Callable[[], None] | None = None) -> None:
         self.stop = False
+        #: By SIGTERM, as a service manager does.
+        self.terminated = False
         self.interrupted = False
         self._hurry = hurry
         self.reload = False
@@ -86,6 +88,7 @@ class Signals:
 
     def _on_stop(self, number: int, _frame: FrameType | None) -> None:
         self.stop = True
+        self.terminated = self.terminated or number == signal.SIGTERM
         if number == signal.SIGINT and self._hurry is not None:
             self.interrupted = True
             self._hurry()

@@ -138,6 +138,7 @@ def arrow_type(kind: Any) -> "pa.DataType":
 SERIES_KEYS: dict[str, tuple[str, ...]] = {
     "cpu": ("cpu_index",),
     "disk": ("device", "device_major", "device_minor"),
+    "filesystem": ("device_major", "device_minor"),
     "net": ("interface",),
     "pressure": ("resource",),
     "energy": ("meter",),

@@ -6,6 +6,7 @@ Types only: units, meanings and sensitivities stand on the fields; and sets of r
 from vmsonar_archive.records.container import ContainerDevice, ContainerInfoRow, ContainerRow
 from vmsonar_archive.records.events import CostRow, EventRow, GapRow
 from vmsonar_archive.records.fields import Row
+from vmsonar_archive.records.filesystem import FilesystemRow
 from vmsonar_archive.records.gpu import EnergyRow, GpuProcessRow, GpuRow
 from vmsonar_archive.records.node import DISK_COUNTERS, CpuRow, DiskRow, NetRow, NodeRow, PressureRow
 from vmsonar_archive.records.process import JobInfoRow, JobRow, ProcessInfoRow, ProcessRow
@@ -28,6 +29,7 @@ __all__ = [
     "EnergyRow",
     "Engine",
     "EventRow",
+    "FilesystemRow",
     "GapRow",
     "GpuProcessRow",
     "GpuRow",

@@ -75,8 +75,15 @@ class ContainerRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     ] = None
     oom_events: Annotated[Count | None, about("memory.failcnt, or oom of memory.events")] = None
     oom_kills: Annotated[Count | None, about("oom_kill of memory.oom_control or memory.events")] = None
+    memory_max_events: Annotated[
+        Count | None,
+        about("how often it met its memory limit; max of memory.events, or memory.failcnt unless 0"),
+    ] = None
     processes: Annotated[Count | None, about("tasks now; pids.current")] = None
     processes_limit: Annotated[Count | None, about("pids.max")] = None
+    pids_max_events: Annotated[
+        Count | None, about("forks that failed because of its pids.max; max of pids.events")
+    ] = None
     read_bytes: Annotated[Bytes | None, about("read from block devices, summed over devices")] = None
     write_bytes: Annotated[Bytes | None, about("written to block devices, summed over devices")] = None
     devices: Annotated[list[ContainerDevice] | None, about("I/O per block device")] = None

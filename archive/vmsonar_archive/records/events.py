@@ -25,9 +25,9 @@ class EventRow(Row, kw_only=True):
     event_type: Annotated[
         Choice,
         about(
-            "daemon_start, daemon_stop, clock_step, resume, identity_change, config_reload, "
-            "process_first_seen, process_exit, job_end, exit, exits_counted, container_create, container_start, container_die, "
-            "container_oom, container_health, oom_kill, gpu_xid, gpu_lost, gpu_found, teardown_notice"
+            "daemon_start, daemon_stop, boot_end, clock_step, resume, identity_change, config_reload, "
+            "process_first_seen, process_exit, job_end, exit, exits_counted, container_create, container_start, "
+            "container_die, container_oom, container_health, oom_kill, gpu_xid, gpu_lost, gpu_found, teardown_notice"
         ),
     ]
     happened: Annotated[Time | None, about("exact time, where it is known")] = None
@@ -60,6 +60,13 @@ class EventRow(Row, kw_only=True):
     ] = None
     amount: Annotated[
         Nanoseconds | None, about("by how much the clock stepped, or how long the machine slept")
+    ] = None
+    reason: Annotated[
+        Choice | None,
+        about(
+            "of a daemon_stop: stop, poweroff, reboot, halt, kexec or soft_reboot, null where nobody could say; of a "
+            "boot_end: orderly_poweroff, reboot, reclaim_notice, stopped, no_farewell or unknown"
+        ),
     ] = None
     detail: Annotated[Text | None, about("in words", Sensitivity.LABEL)] = None
 

@@ -75,6 +75,19 @@ class NodeRow(CpuTimes, kw_only=True):
     page_faults: Annotated[Count | None, about("since boot; pgfault of /proc/vmstat")] = None
     major_page_faults: Annotated[Count | None, about("since boot; pgmajfault of /proc/vmstat")] = None
     oom_kills: Annotated[Count | None, about("since boot; oom_kill of /proc/vmstat")] = None
+    open_files: Annotated[Count | None, about("open files of all processes; fs/file-nr of /proc/sys")] = None
+    open_files_limit: Annotated[
+        Count | None, about("how many there can be, null for no limit; fs/file-nr of /proc/sys")
+    ] = None
+    tasks_limit: Annotated[
+        Count | None, about("how many tasks there can be; the lower of kernel/pid_max and kernel/threads-max")
+    ] = None
+    connections: Annotated[
+        Count | None, about("tracked connections of our network; netfilter/nf_conntrack_count")
+    ] = None
+    connections_limit: Annotated[
+        Count | None, about("how many can be tracked; netfilter/nf_conntrack_max")
+    ] = None
 
 
 class CpuRow(CpuTimes, kw_only=True):

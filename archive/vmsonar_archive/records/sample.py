@@ -7,6 +7,7 @@ import msgspec
 from vmsonar_archive.records.container import ContainerInfoRow, ContainerRow
 from vmsonar_archive.records.events import CostRow, EventRow, GapRow
 from vmsonar_archive.records.fields import IN_64_BITS, Nanoseconds, Time, about
+from vmsonar_archive.records.filesystem import FilesystemRow
 from vmsonar_archive.records.gpu import EnergyRow, GpuProcessRow, GpuRow
 from vmsonar_archive.records.ids import StampId
 from vmsonar_archive.records.node import CpuRow, DiskRow, NetRow, NodeRow, PressureRow
@@ -34,6 +35,7 @@ class Sample(Stamp, kw_only=True):
     node: list[NodeRow] = []
     cpu: list[CpuRow] = []
     disk: list[DiskRow] = []
+    filesystem: list[FilesystemRow] = []
     net: list[NetRow] = []
     pressure: list[PressureRow] = []
     energy: list[EnergyRow] = []

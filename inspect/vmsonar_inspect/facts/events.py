@@ -24,6 +24,7 @@ _WORDS = {
     "daemon_start": "recording started",
     "daemon_stop": "recording stopped",
     "teardown_notice": "the machine was told to go",
+    "boot_end": "the boot before ended",
     "identity_change": "the machine changed its identity",
     "config_reload": "the configuration was read again",
     "container_health": "the container's health changed",
@@ -59,6 +60,8 @@ def _what(row: Record) -> str:
         return f"{words} with exit code {row['exit_code']}"
     if row["event_type"] == "gpu_xid" and row["code"] is not None:
         return f"{words} (XID {row['code']})"
+    if row["event_type"] in ("boot_end", "daemon_stop") and row.get("reason") is not None:
+        return f"{words}: {row['reason'].replace('_', ' ')}"
     if row["event_type"] in ("clock_step", "resume") and row["amount"] is not None:
         return f"{words} ({row['amount'] / 1e9:+.1f} s)"
     return words

@@ -24,6 +24,7 @@ from vmsonar_archive.records import (
     ContainerRow,
     Engine,
     EventRow,
+    FilesystemRow,
     GapRow,
     GpuRow,
     Interface,
@@ -48,6 +49,9 @@ def _rows() -> dict[str, list[bytes]]:
     """Something to hide in every place that can hold it."""
     rows: dict[str, list[msgspec.Struct]] = {
         "net": [NetRow(interface="canary-net0", received_bytes=5)],
+        "filesystem": [
+            FilesystemRow(device_major=8, device_minor=1, mount_point="/home/canary", device="canary:/export")
+        ],
         "gpu": [GpuRow(gpu_uuid=GPU, series_id="5e5e5e5e-aaaa-bbbb-cccc-dddddddddddd", memory_used=7)],
         "container": [ContainerRow(container_id=CONTAINER, cpu_time=9)],
         "container_info": [
@@ -92,7 +96,11 @@ def _rows() -> dict[str, list[bytes]]:
                 command="canary-script",
             )
         ],
-        "event": [EventRow(event_type="container_die", container_id=CONTAINER, detail="canary died")],
+        "event": [
+            EventRow(
+                event_type="container_die", container_id=CONTAINER, detail="canary died", program="canary-run"
+            )
+        ],
         "gap": [GapRow(collector="docker", reason="permission", detail="/run/canary.sock")],
     }
     return {kind: [encode_row(row) for row in found] for kind, found in rows.items()}

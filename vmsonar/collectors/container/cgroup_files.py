@@ -48,6 +48,7 @@ _V2_MEMORY_STAT = {
     b"\nshmem ": "memory_shared",
 }
 _V2_IO = {b"rbytes": "read_bytes", b"wbytes": "write_bytes", b"rios": "reads", b"wios": "writes"}
+_V2_MEMORY_EVENTS = {b"\nmax ": "memory_max_events", b"\noom ": "oom_events", b"\noom_kill ": "oom_kills"}
 _PRESSURE_TOTAL = re.compile(rb"(some|full) [^\n]*?total=(\d+)")
 
 
@@ -79,6 +80,9 @@ def _only(name: str) -> Parse:
     return lambda text: {name: _number(text)}
 
 
+_PIDS_EVENTS: Parse = partial(numbers, wanted={b"\nmax ": "pids_max_events"})
+
+
 def _cpu_set(text: bytes) -> Fields:
     return {"cpu_set": text.decode().strip() or None}
 
@@ -108,6 +112,11 @@ def _v1_memory_limit(text: bytes) -> Fields:
         return {}
     unlimited = limit >= _UNLIMITED
     return {"memory_limit": None if unlimited else limit, "memory_unlimited": unlimited}
+
+
+def _v1_failures(text: bytes) -> Fields:
+    """How often the limit was met; 0 is no proof, since a limit on memory with swap is met first and goes uncounted."""
+    return {"oom_events": _number(text), "memory_max_events": _number(text) or None}
 
 
 def _v1_blkio(transferred: bytes, operations: bytes) -> Fields:
@@ -194,7 +203,7 @@ V1_SOURCES: tuple[CgroupSource, ...] = (
     CgroupSource("memory", (("memory.usage_in_bytes",),), _only("memory_used")),
     CgroupSource("memory", (("memory.max_usage_in_bytes",),), _only("memory_peak")),
     CgroupSource("memory", (("memory.stat",),), partial(numbers, wanted=_V1_MEMORY_STAT)),
-    CgroupSource("memory", (("memory.failcnt",),), _only("oom_events"), unless="memory_unlimited"),
+    CgroupSource("memory", (("memory.failcnt",),), _v1_failures, unless="memory_unlimited"),
     CgroupSource(
         "memory", (("memory.oom_control",),), partial(numbers, wanted={b"\noom_kill ": "oom_kills"})
     ),
@@ -208,6 +217,7 @@ V1_SOURCES: tuple[CgroupSource, ...] = (
         _v1_blkio,
     ),
     CgroupSource("pids", (("pids.current",),), _only("processes")),
+    CgroupSource("pids", (("pids.events",),), _PIDS_EVENTS),
     CgroupSource("pids", (("pids.max",),), _only("processes_limit"), rare=True),
 )
 
@@ -223,12 +233,13 @@ V2_SOURCES: tuple[CgroupSource, ...] = (
     CgroupSource(
         "memory",
         (("memory.events",),),
-        partial(numbers, wanted={b"\noom ": "oom_events", b"\noom_kill ": "oom_kills"}),
+        partial(numbers, wanted=_V2_MEMORY_EVENTS),
     ),
     CgroupSource(PRESSURE, (("memory.pressure",),), partial(_v2_pressure, "memory")),
     CgroupSource("memory", (("memory.max",),), _v2_memory_max, rare=True),
     CgroupSource("io", (("io.stat",),), _v2_io_stat),
     CgroupSource(PRESSURE, (("io.pressure",),), partial(_v2_pressure, "io")),
     CgroupSource("pids", (("pids.current",),), _only("processes")),
+    CgroupSource("pids", (("pids.events",),), _PIDS_EVENTS),
     CgroupSource("pids", (("pids.max",),), _only("processes_limit"), rare=True),
 )
