@@ -123,7 +123,8 @@ def _difference(source: Source, path: str, derived: Path | None) -> str | None:
                     return f"has {found.metadata.num_rows} rows, its records give {honest.metadata.num_rows}"
                 if _bytes(found) > 2 * _bytes(honest) + _SLACK_BYTES:
                     return "declares far more than its records give"
-                if not found.schema_arrow.equals(honest.schema_arrow):
+                added = _added_since(found.schema_arrow, honest.schema_arrow)
+                if added is None or not _are_null(honest, added):
                     return "has other columns than its records give"
                 return None if _same_rows(found, honest) else "differs from the records it was made from"
     except (pa.ArrowException, OSError, ValueError, MemoryError, VmsonarError) as error:
@@ -133,13 +134,27 @@ def _difference(source: Source, path: str, derived: Path | None) -> str | None:
         return f"cannot be read as a table: {str(error).splitlines()[0][:150]}"
 
 
+def _added_since(found: Any, honest: Any) -> list[str] | None:
+    """The columns that a table of an earlier version lacks; None if it is not of one."""
+    theirs = [field for field in honest if field.name in found.names]
+    if [*found] != theirs:
+        return None
+    return [field.name for field in honest if field.name not in found.names]
+
+
+def _are_null(honest: Any, columns: list[str]) -> bool:
+    """Whether the records say nothing of these: they were written before the columns existed."""
+    batches = honest.iter_batches(_BATCH, columns=columns) if columns else ()
+    return all(column.null_count == len(column) for batch in batches for column in batch.columns)
+
+
 def _bytes(file: Any) -> int:
     groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
     return sum(int(group.total_byte_size) for group in groups)
 
 
 def _same_rows(found: Any, honest: Any) -> bool:
-    theirs, ours = found.iter_batches(_BATCH), honest.iter_batches(_BATCH)
+    theirs, ours = found.iter_batches(_BATCH), honest.iter_batches(_BATCH, columns=found.schema_arrow.names)
     left = right = None
     while True:
         left = left if left is not None and left.num_rows else next(theirs, None)
