@@ -10,7 +10,8 @@ import pytest
 from tests.collectors.process import work
 from tests.collectors.process.recorder import Recorder, recording
 from vmsonar.collectors.process.files import ProcessFiles
-from vmsonar.collectors.process.model import PF_FORKNOEXEC, Job, Process, private_estimate
+from vmsonar.collectors.process.memory import PF_FORKNOEXEC, private_estimate
+from vmsonar.collectors.process.model import Job, Process
 
 MB = 1 << 20
 TOUCHED = 300 * MB
@@ -95,18 +96,18 @@ def job_with(*members: Process) -> Job:
 def test_shared_memory_counts_once() -> None:
     one, other = member(10, 5 * MB, shared=200 * MB), member(11, 7 * MB, shared=150 * MB)
     job = job_with(one, other)
-    assert job.memory() == (212 * MB, "sum")
+    assert job.memory.figure() == (212 * MB, "sum")
     one.resident = 5 * MB
     one.shared = 0
     job.weigh(one)
-    assert job.memory() == (162 * MB, "sum")
+    assert job.memory.figure() == (162 * MB, "sum")
     job.leave(other)
-    assert job.memory() == (5 * MB, "sum")
+    assert job.memory.figure() == (5 * MB, "sum")
 
 
 def test_what_was_inherited_from_a_parent_that_is_gone_counts_once() -> None:
     forks = [member(pid, 100 * MB, ppid=9, forked=True) for pid in (10, 11, 12)]
-    assert job_with(*forks).memory() == (100 * MB, "estimate")
+    assert job_with(*forks).memory.figure() == (100 * MB, "estimate")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from vmsonar.collectors.process.accounting import Accounting
 from vmsonar.collectors.process.command import policy
 from vmsonar.collectors.process.files import RESERVE
 from vmsonar.collectors.process.identity import Identities, ProcessFilter, encode_info
-from vmsonar.collectors.process.jobs import JobTable, Last, PssReader, oldest, read_last, take_over
+from vmsonar.collectors.process.jobs import JobTable, Last, oldest, read_last, take_over
+from vmsonar.collectors.process.memory_reader import MemoryReader
 from vmsonar.collectors.process.model import DENIED, NOT_OPEN, Job, Process, encode_job_info
 from vmsonar.collectors.process.reader import CHANGED
 from vmsonar.collectors.process.table import PATIENCE, ProcessTable, process_capabilities, process_gaps
@@ -40,7 +41,7 @@ class ProcessCollector(Collector):
         self._identities = Identities(self.table.files, self._users, policy(config.command_line))
         self.jobs = JobTable(setup.ids)
         self._accounting = Accounting(self.table)
-        self._pss = PssReader(self.table.files.smaps_rollup)
+        self._memory = MemoryReader(self.table.files.smaps_rollup)
         self._containers: dict[str, list[int]] = {}
         self._last = last
         self._remembered: dict[tuple[int, int], Process] = {}
@@ -214,7 +215,7 @@ class ProcessCollector(Collector):
         jobs = self.jobs.shown()
         for job in jobs:
             if job.is_dirty:
-                self._pss.refresh(job, tick.boottime)
+                self._memory.refresh(job, tick.boottime)
         rows.extend("job", [job.encode() for job in jobs])
         rows.extend("job_info", [job.info for job in jobs if job.info] if tick.fresh else self._new_job_infos)
         rows.extend("event", [job.encode_end() for job in self.jobs.take_ended()])

@@ -1,7 +1,6 @@
-"""The jobs with living members, the memory that their forks share (PSS), and jobs restored after a restart."""
+"""The jobs with living members, and jobs restored after a restart."""
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,16 +11,7 @@ from vmsonar_archive.read.reader import last_sample
 from vmsonar_archive.records import JobInfoRow, JobRow, ProcessRow, Sample
 from vmsonar_archive.records.ids import SeriesIds
 
-from vmsonar.collectors.process.model import SMALL, Job, Process, family
-
-#: Resident bytes that may be walked per second on the average, and at once; a GiB takes about 4 ms.
-RATE = 128 << 20
-BURST = 4 << 30
-
-#: Nanoseconds for which an answer is trusted if nothing else changed.
-PATIENCE = 60 * 10**9
-
-_PSS_ANON = re.compile(rb"^Pss_Anon:\s*(\d+) kB$", re.MULTILINE)
+from vmsonar.collectors.process.model import Job, Process
 
 #: Two numbers that name a process or a job during one boot: its id and when it started.
 Key = tuple[int, int]
@@ -154,53 +144,6 @@ def oldest(processes: Iterable[Process]) -> list[Process]:
 def _is_another_group(job: Job, process: Process) -> bool:
     """A leader that started after the job's first member leads a new group with an old number."""
     return process.looks == 1 and process.pid == process.pgid and process.start_ticks > job.start
-
-
-class PssReader:
-    """Keeps the shares of forked members up to date (Pss_Anon of proc_pid_smaps_rollup(5))."""
-
-    def __init__(self, smaps_rollup: Callable[[Process], bytes | None]) -> None:
-        self._read = smaps_rollup
-        self._allowance = BURST
-        self._filled = 0
-
-    def refresh(self, job: Job, now: int) -> None:
-        """Reads the members that may share memory, if that is due and can be afforded."""
-        if not job.forks or len(job.members) == 1:
-            return
-        members = family(job.members, job.forks)
-        if not self._is_due(job, members, now):
-            return
-        cost = sum([member.resident for member in members])
-        if not self._can_afford(cost, now):
-            return
-        job.pss_asked = now
-        job.pss_members = len(members)
-        for member in members:
-            text = self._read(member)
-            match = _PSS_ANON.search(text) if text else None
-            member.pss_private = int(match[1]) * 1024 if match else None
-            member.pss_at = member.anonymous
-            if match is None:
-                break  # one that we may not read spoils the sum: the others would be read in vain
-
-    def _is_due(self, job: Job, members: list[Process], now: int) -> bool:
-        if now - job.pss_asked >= PATIENCE or len(members) != job.pss_members:
-            return True
-        if any(member.pss_private is None for member in members):
-            return False  # denied; asked again when the minute is over
-        return any(
-            abs(member.anonymous - member.pss_at) > max(member.pss_at, SMALL) // 20 for member in members
-        )
-
-    def _can_afford(self, cost: int, now: int) -> bool:
-        gained = (now - self._filled) * RATE // 10**9 if self._filled else 0
-        self._allowance = min(BURST, self._allowance + gained)
-        self._filled = now
-        if cost > self._allowance:
-            return False
-        self._allowance -= cost
-        return True
 
 
 def take_over(process: Process, earlier: Process) -> None:
