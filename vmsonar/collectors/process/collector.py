@@ -41,7 +41,7 @@ class ProcessCollector(Collector):
         self._identities = Identities(self.table.files, self._users, policy(config.command_line))
         self.jobs = JobTable(setup.ids)
         self._accounting = Accounting(self.table)
-        self._memory = MemoryReader(self.table.files.smaps_rollup)
+        self._memory = MemoryReader(self.table)
         self._containers: dict[str, list[int]] = {}
         self._last = last
         self._remembered: dict[tuple[int, int], Process] = {}
@@ -69,6 +69,7 @@ class ProcessCollector(Collector):
             self._place(process, tick)
         if self._with_jobs:
             vanished = self._accounting.settle(new + looked, vanished)
+        self._memory.note_ends(looked, vanished)
         for process in vanished:
             self._forget(process)
         if first:
@@ -112,8 +113,7 @@ class ProcessCollector(Collector):
             # It lived before we looked: whose children it waited for until now is unknown.
             process.counted_reaped = process.reaped
         if process.is_forked_copy:
-            parent = self.table.by_pid.get(process.ppid)
-            process.inherited = min(process.anonymous, parent.anonymous) if parent else process.anonymous
+            process.inherit(self.table.by_pid.get(process.ppid))
         self._identify(process, tick)
         self._place(process, tick)
 
@@ -213,9 +213,7 @@ class ProcessCollector(Collector):
         infos = (process.info for process in self.table.by_name.values() if process.kept)
         rows.extend("process_info", [*infos] if tick.fresh else self._new_infos)
         jobs = self.jobs.shown()
-        for job in jobs:
-            if job.is_dirty:
-                self._memory.refresh(job, tick.boottime)
+        self._memory.refresh(jobs, tick.boottime)
         rows.extend("job", [job.encode() for job in jobs])
         rows.extend("job_info", [job.info for job in jobs if job.info] if tick.fresh else self._new_job_infos)
         rows.extend("event", [job.encode_end() for job in self.jobs.take_ended()])

@@ -11,6 +11,7 @@ from vmsonar_archive.read.reader import last_sample
 from vmsonar_archive.records import JobInfoRow, JobRow, ProcessRow, Sample
 from vmsonar_archive.records.ids import SeriesIds
 
+from vmsonar.collectors.process.memory import restore_marks, restored, resume
 from vmsonar.collectors.process.model import Job, Process
 
 #: Two numbers that name a process or a job during one boot: its id and when it started.
@@ -99,6 +100,7 @@ class JobTable:
             is_unattributed=bool(row.unattributed),
             is_partial_io=bool(row.io_partial),
             info=encode_row(info) if info else b"",
+            memory=restored(row),
         )
 
     def leave(self, process: Process) -> None:
@@ -151,6 +153,7 @@ def take_over(process: Process, earlier: Process) -> None:
     process.counted = earlier.counted
     process.counted_reaped = (*earlier.counted_reaped[:2], process.reaped[2])
     process.counted_moved = earlier.counted_moved
+    resume(process, earlier)
     if earlier.job is not None:
         process.job = earlier.job
         process.job.members.discard(earlier)
@@ -161,6 +164,7 @@ def _process(row: ProcessRow) -> Process:
     process = Process(str(row.pid), start_ticks=row.start_ticks, ppid=row.ppid or 0, pgid=row.pgid or 0)
     process.used = process.counted = (row.user_ticks or 0, row.system_ticks or 0, row.major_faults or 0)
     process.reaped = process.counted_reaped = (row.child_user_ticks or 0, row.child_system_ticks or 0, 0)
+    restore_marks(process, row)
     if row.read_bytes is not None and row.write_bytes is not None:
         process.moved = process.counted_moved = (row.read_bytes, row.write_bytes)
     return process

@@ -1,133 +1,228 @@
-"""The memory of a job: each page once, whatever its members share."""
+"""The memory of a job and its peak: each page once, whatever its members share.
+
+Counted are anonymous pages, shared memory (System V, POSIX, tmpfs) and pages of the huge page pool; pages of files
+are not, the kernel can drop them. VmHWM of proc_pid_status(5) counts file pages too and begins anew at exec.
+"""
 
 from dataclasses import dataclass, field
+from typing import Any
 
-from vmsonar.collectors.base import ProcessFacts
+from vmsonar_archive.records import JobRow, ProcessRow
 
-#: A flag of include/linux/sched.h.
-PF_FORKNOEXEC = 0x00000040
+from vmsonar.collectors.process.footprint import PAGE, SMALL, Figure, Footprint, Weight
+from vmsonar.collectors.process.machine_memory import MachineMemory
+from vmsonar.collectors.process.sharing import forks_figure, segments_figure
 
-#: Below this, what forks share is not worth a closer look.
-SMALL = 8 << 20
-PAGE = 4096
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Footprint(ProcessFacts):
-    """What is known of the memory of one process."""
-
-    pid: int = 0
-    ppid: int = 0
-    flags: int = 0
-    threads: int = 0
-    minor: int = 0
-    virtual: int = 0
-    resident: int = 0
-    shared: int | None = None
-    data_stack: int | None = None
-    #: Memory a fork shared with its parent when it was first seen, and what Pss said later.
-    inherited: int = 0
-    pss_private: int | None = None
-    pss_at: int = 0
-    #: Threads, resident and shared bytes as they are in the sums of its job.
-    weighed: tuple[int, int, int] = (0, 0, 0)
-
-    @property
-    def anonymous(self) -> int:
-        """Resident bytes that are neither file nor shared memory."""
-        return max(0, self.resident - (self.shared or 0))
-
-    @property
-    def is_forked_copy(self) -> bool:
-        """It was forked and never called exec: it shares its parent's pages until it writes."""
-        return bool(self.flags & PF_FORKNOEXEC)
+_NONE = Figure.exact(0)
+_NOTHING: Weight = (0, 0, 0, 0, 0, 0, 0, 0, 0)
+#: Figures that are this close are one: bounds are recorded only where they lie further apart.
+_CLOSE = 1 << 20
 
 
 @dataclass(slots=True, eq=False)
 class JobMemory:
-    """Sums over the members of one job."""
+    """Sums over the members of one job, and the highest that they ever were."""
 
     members: set[Footprint] = field(default_factory=set)
     threads: int = 0
     resident: int = 0
+    anonymous: int = 0
+    #: Anonymous memory of members that were forked and never called exec.
+    forked: int = 0
+    #: Shared memory and huge pages over all members, each counted with every member that maps it.
     shared: int = 0
-    #: The most that one member has of shared memory; None when it must be found out anew.
-    shared_peak: int | None = 0
-    #: The members that may share much memory with another.
-    forks: set[Footprint] = field(default_factory=set)
-    #: When the kernel was last asked what its forks share, and of how many.
-    pss_asked: int = 0
-    pss_members: int = 0
+    huge: int = 0
+    #: File pages and shared memory of members of which nobody knows which of the two it is.
+    unread: int = 0
+    figure: Figure = _NONE
+    is_stale: bool = True
+    #: The highest so far, and the bounds of it.
+    peak: int = 0
+    peak_low: int = 0
+    peak_high: int = 0
+    peak_source: str = "high_water"
+    #: Since the last figure: by how much members' marks rose above all that was seen, together and the most of one,
+    #: and by how much members can have grown.
+    spikes: int = 0
+    spike: int = 0
+    growth: int = 0
+    has_history: bool = False
+    #: When the kernel was last asked what members share, of how many, and who came or went since.
+    asked: int = 0
+    asked_of: int = 0
+    moves: int = 0
+    #: Pss of members that left since: the others have a larger share now.
+    departed: int = 0
+    #: When it must be asked again though nobody changed; 0 for never.
+    owed_at: int = 0
+    has_twins: bool = False
+
+    @property
+    def may_share(self) -> bool:
+        """Whether pages may be in the sums more than once."""
+        if len(self.members) < 2:
+            return False
+        return self.forked >= SMALL or self.shared + self.huge >= SMALL
 
     def leave(self, process: Footprint) -> None:
         """Takes a member out of the sums."""
         self.members.discard(process)
-        self.forks.discard(process)
-        self._exchange(process, (0, 0, 0))
+        self._exchange(process, _NOTHING)
+        self.moves += 1
+        self.departed += process.pss_anonymous or 0
+        if process.has_twins:
+            self._hand_over(process)
 
     def weigh(self, process: Footprint) -> bool:
         """Brings the sums up to date with a member that was read again; False if nothing changed."""
-        weight = (process.threads, process.resident, process.shared or 0)
-        if weight == process.weighed:
+        weight = process.weight()
+        if weight == process.weighed and not process.grown and process.mark == process.marked:
             return False
-        self.members.add(process)
+        if process not in self.members:
+            self.members.add(process)
+            self.moves += 1
+            # What its children were before it was first seen is unknown.
+            self.note_unseen((process.child_faults - process.child_faults_seen) * PAGE, process.resident)
+            process.child_faults_seen = process.child_faults
+        self._watch(process, weight)
         self._exchange(process, weight)
-        # One that may share much with the process it was forked from.
-        if process.is_forked_copy and process.anonymous >= SMALL:
-            self.forks.add(process)
-        else:
-            self.forks.discard(process)
         return True
 
-    def _exchange(self, process: Footprint, weight: tuple[int, int, int]) -> None:
+    def _watch(self, process: Footprint, weight: Weight) -> None:
+        """Takes over how high a member was since it was last weighed."""
+        before, now = _own(process.weighed), _own(weight)
+        top = before + process.grown
+        if process.mark > process.marked:
+            spike = min(top, process.mark - (process.files or 0)) - max(before, now)
+            if spike > 0 and process.twin is None:
+                self.spikes += spike
+                self.spike = max(self.spike, spike)
+        if process.is_marked:
+            top = min(top, process.mark + weight[6])  # huge pages of the pool are in no mark
+        self.growth += max(0, top - before)
+        process.grown = 0
+        process.is_marked = False
+        process.marked = process.mark
+
+    def _exchange(self, process: Footprint, weight: Weight) -> None:
         before = process.weighed
         self.threads += weight[0] - before[0]
         self.resident += weight[1] - before[1]
-        self.shared += weight[2] - before[2]
-        if self.shared_peak is not None and weight[2] < before[2] == self.shared_peak:
-            self.shared_peak = None
-        elif self.shared_peak is not None and weight[2] > self.shared_peak:
-            self.shared_peak = weight[2]
+        self.anonymous += weight[2] - before[2]
+        self.forked += weight[3] - before[3]
+        self.shared += weight[4] - before[4]
+        self.unread += weight[5] - before[5]
+        self.huge += weight[6] - before[6]
         process.weighed = weight
+        self.is_stale = True
 
-    def figure(self) -> tuple[int, str]:
-        """Anonymous memory of all members plus shared memory once, and how that was found out."""
-        if self.shared_peak is None:
-            self.shared_peak = max([member.weighed[2] for member in self.members], default=0)
-        if not self.forks or len(self.members) == 1:
-            return self.shared_peak + self.resident - self.shared, "sum"
-        if all(member.pss_private is not None for member in self.family()):
-            return self.shared_peak + sum([_by_pss(member) for member in self.members]), "pss"
-        return self.shared_peak + _estimate(self.members, self.forks), "estimate"
+    def _hand_over(self, owner: Footprint) -> None:
+        """Another process of one address space stands for it now."""
+        twins = [member for member in self.members if member.twin is owner]
+        for twin in twins:
+            twin.twin = None if twin is twins[0] else twins[0]
+            twin.has_twins = len(twins) > 1 and twin is twins[0]
 
-    def family(self) -> set[Footprint]:
-        """The members whose anonymous memory may be shared: forks, and those they were forked from."""
-        parents = {fork.ppid for fork in self.forks}
-        return {member for member in self.members if member.pid in parents or member in self.forks}
+    def note_unseen(self, room: int | None, at_least: int = 0) -> None:
+        """Members that nobody read to their end may have had that much; None if nobody can say how much."""
+        if room is None or room > max(SMALL // 2, max(self.peak, at_least) // 20):
+            self.peak_source = "sampled"
+
+    def note_peak(self, size: int, source: str) -> None:
+        """Takes over the peak of a member from somebody who knows it: the kernel's accounts of what ended."""
+        self.peak_high = max(self.peak_high, self.figure.high + size)
+        if size > self.peak:
+            self.peak, self.peak_source = size, source
+
+    def settle(self, machine: MachineMemory | None = None) -> Figure:
+        """Makes the figure of this sample, and raises the peak."""
+        before = self.figure
+        if self.is_stale:
+            self.figure = self._measure(machine)
+            self.is_stale = False
+        now = self.figure
+        # Of the time before recording it is not known that members were large at the same moment.
+        spike = self.spikes if self.has_history else self.spike
+        self.peak = max(self.peak, max(now.value, before.value) + spike)
+        self.peak_low = max(self.peak_low, now.low)
+        self.peak_high = max(self.peak_high, self.peak, now.high, before.high + self.growth)
+        if machine is not None and machine.total is not None:
+            self.peak_high = max(self.peak, min(self.peak_high, machine.total))
+        self.spikes = self.spike = self.growth = 0
+        self.has_history = True
+        return now
+
+    def _measure(self, machine: MachineMemory | None) -> Figure:
+        anonymous, shared, huge = map(Figure.exact, (self.anonymous, self.shared, self.huge))
+        if self.may_share:
+            limits = (machine.anonymous, machine.shared, machine.hugetlb) if machine else (None, None, None)
+            members = [member for member in self.members if member.twin is None]
+            anonymous = forks_figure(members, self.departed, limits[0])
+            shared = segments_figure([(one.weighed[4], one.pss_shared) for one in members], limits[1])
+            huge = segments_figure([(one.weighed[6], one.own_huge) for one in members], limits[2])
+        parts = (anonymous, shared, huge)
+        low, high = sum(part.low for part in parts), sum(part.high for part in parts) + self.unread
+        sources = {part.source for part in parts if part.value}
+        source = next((name for name in ("estimate", "pss") if name in sources), "sum")
+        return Figure(sum(part.value for part in parts), low, high, source)
+
+    def row_fields(self) -> dict[str, Any]:
+        """What the row of a job says about memory; bounds only where they are apart."""
+        low, high = self.figure.low, self.figure.high
+        is_apart = _is_apart(low, high)
+        is_peak_apart = _is_apart(self.peak_low, self.peak_high)
+        is_sampled = self.peak_source == "sampled"
+        return {
+            "threads": self.threads,
+            "resident": self.resident,
+            "memory": self.figure.value,
+            "memory_source": self.figure.source,
+            "memory_low": low if is_apart else None,
+            "memory_high": high if is_apart else None,
+            "memory_peak": self.peak,
+            "memory_peak_low": self.peak_low if is_peak_apart and self.peak_low < self.peak else None,
+            "memory_peak_high": self.peak_high if is_peak_apart and not is_sampled else None,
+            "memory_peak_source": self.peak_source,
+        }
 
 
-def _by_pss(member: Footprint) -> int:
-    """What Pss said, moved on by what the process grew or shrank since."""
-    if member.pss_private is None:
-        return member.anonymous
-    return max(0, member.pss_private + member.anonymous - member.pss_at)
+def restored(row: JobRow) -> JobMemory:
+    """The peak of a job as an earlier run left it."""
+    memory = JobMemory()
+    if row.memory is not None:
+        low, high = row.memory_low or row.memory, row.memory_high or row.memory
+        memory.figure = Figure(row.memory, low, high, row.memory_source or "sum")
+    if row.memory_peak is None:  # written by a version that kept none
+        memory.peak_source = "sampled"
+        return memory
+    memory.peak = row.memory_peak
+    memory.peak_low = row.memory_peak_low or row.memory_peak
+    memory.peak_high = row.memory_peak_high or row.memory_peak
+    memory.peak_source = row.memory_peak_source or "sampled"
+    memory.has_history = True
+    return memory
 
 
-def _estimate(members: set[Footprint], forks: set[Footprint]) -> int:
-    """Each fork's own pages, and what it inherited once for all forks of one parent."""
-    present = {member.pid for member in members}
-    total = sum([member.anonymous for member in members if member not in forks])
-    orphaned: dict[int, int] = {}
-    for fork in forks:
-        own = private_estimate(fork.anonymous, fork.inherited, fork.minor)
-        total += own
-        if fork.ppid not in present:
-            orphaned[fork.ppid] = max(orphaned.get(fork.ppid, 0), fork.anonymous - own)
-    return total + sum(orphaned.values())
+def restore_marks(process: Footprint, row: ProcessRow) -> None:
+    """What an earlier run knew of the memory of a process."""
+    process.resident, process.shared, process.minor = row.resident or 0, row.shared, row.minor_faults or 0
+    process.faults = process.minor + (row.major_faults or 0)
+    process.mark = row.resident_peak or 0
 
 
-def private_estimate(anonymous: int, inherited: int, minor_faults: int) -> int:
-    """Bytes of its own: growth beyond what it inherited, and faults that growth does not explain."""
-    grown = max(0, anonymous - inherited)
-    copied = max(0, minor_faults * PAGE - grown)
-    return min(anonymous, grown + min(copied, inherited))
+def resume(process: Footprint, earlier: Footprint) -> None:
+    """Goes on with a process that an earlier run knew: only faults and marks since then are new."""
+    since = max(0, process.faults - earlier.faults)
+    process.grown = process.grown * since // max(1, process.faults)
+    process.marked = earlier.mark
+    process.weighed = (0, 0, 0, 0, 0, 0, 0, 0, earlier.anonymous)
+    process.child_faults_seen = process.child_faults
+
+
+def _own(weight: Weight) -> int:
+    """Anonymous and shared memory of one member."""
+    return weight[2] + weight[4] + weight[6] + weight[8]
+
+
+def _is_apart(low: int, high: int) -> bool:
+    return high - low > max(_CLOSE, high // 20)

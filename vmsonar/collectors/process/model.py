@@ -7,7 +7,8 @@ from typing import Any
 from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.records import EventRow, JobInfoRow, JobRow
 
-from vmsonar.collectors.process.memory import Footprint, JobMemory
+from vmsonar.collectors.process.footprint import Footprint
+from vmsonar.collectors.process.memory import JobMemory
 from vmsonar.host.cgroups import Membership
 
 #: A flag of include/linux/sched.h.
@@ -59,6 +60,8 @@ class Process(Footprint):
     schedstat: bytes = b""
     looks: int = 0
     stat_fd: int = NOT_OPEN
+    #: Where the files of a living thread are, once the main thread has ended.
+    task: str = ""
     statm_fd: int = NOT_OPEN
     io_fd: int = NOT_OPEN
     cgroup_fd: int = NOT_OPEN
@@ -157,23 +160,19 @@ class Job:
         """The row, made anew only when something changed."""
         if not self.is_dirty:
             return self.row
-        memory, source = self.memory.figure()
         row = JobRow(
             pgid=self.pgid,
             start_ticks=self.start,
             processes=len(self.members),
             processes_seen=self.seen,
-            threads=self.memory.threads,
             user_ticks=self.user,
             system_ticks=self.system,
             unattributed=self.is_unattributed or None,
             major_faults=self.major,
-            memory=memory,
-            memory_source=source,
-            resident=self.memory.resident,
             read_bytes=self.read,
             write_bytes=self.write,
             io_partial=self.is_partial_io or None,
+            **self.memory.row_fields(),
         )
         self.row = encode_row(row)
         self.is_dirty = False
