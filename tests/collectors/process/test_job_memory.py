@@ -98,7 +98,7 @@ def test_shared_memory_counts_once() -> None:
     one, other = member(10, 5 * MB, shared=200 * MB), member(11, 7 * MB, shared=150 * MB)
     job = job_with(one, other)
     for process in (one, other):
-        process.files, process.shmem = 0, process.shared or 0
+        process.files, process.shmem, process.is_resized = 0, process.shared or 0, True
         job.weigh(process)
     assert job.memory.settle() == (212 * MB, 212 * MB, 362 * MB, "estimate")
     for process in (one, other):
@@ -107,6 +107,7 @@ def test_shared_memory_counts_once() -> None:
     assert job.memory.settle() == (362 * MB, 362 * MB, 362 * MB, "pss")
     one.resident = 5 * MB
     one.shared = 0
+    one.is_resized = True
     job.weigh(one)
     assert job.memory.settle().value == 162 * MB
     job.leave(other)
@@ -142,7 +143,7 @@ def test_marks_of_one_interval_add_up_and_those_of_before_do_not() -> None:
     job.memory.settle()
     assert (job.memory.peak, job.memory.peak_low, job.memory.peak_high) == (70 * MB, 20 * MB, 120 * MB)
     for process in members:
-        process.mark, process.grown, process.is_marked = 100 * MB, 200 * MB, True
+        process.mark, process.grown, process.is_marked, process.is_resized = 100 * MB, 200 * MB, True, True
         job.weigh(process)
     job.memory.settle()
     assert (job.memory.peak, job.memory.peak_low, job.memory.peak_high) == (200 * MB, 20 * MB, 200 * MB)

@@ -57,6 +57,8 @@ class Footprint(ProcessFacts):
     faults: int = 0
     child_faults: int = 0
     child_faults_seen: int = 0
+    #: Its sizes, faults or marks changed since it was last weighed.
+    is_resized: bool = True
     #: Bytes that its faults can have brought since it was last weighed, and whether its mark was read since.
     grown: int = 0
     is_marked: bool = False
@@ -97,7 +99,8 @@ class Footprint(ProcessFacts):
         if self.files is None:
             return self.threads, self.resident, anonymous, fork, 0, shared, 0, faults, 0
         shmem = min(self.shmem, shared)
-        return self.threads, self.resident, anonymous, fork, shmem, 0, self.huge, faults, 0
+        huge = self.huge if self.virtual else 0  # a process that only waits to be reaped has none
+        return self.threads, self.resident, anonymous, fork, shmem, 0, huge, faults, 0
 
     def inherit(self, parent: Optional["Footprint"]) -> None:
         """Notes what a fork can share with its parent, when it is first seen."""

@@ -42,10 +42,11 @@ class JobMemory:
     peak_high: int = 0
     peak_source: str = "high_water"
     #: Since the last figure: by how much members' marks rose above all that was seen, together and the most of one,
-    #: and by how much members can have grown.
+    #: by how much members can have grown, and how much more than now they can have had.
     spikes: int = 0
     spike: int = 0
     growth: int = 0
+    excess: int = 0
     has_history: bool = False
     #: When the kernel was last asked what members share, of how many, and who came or went since.
     asked: int = 0
@@ -68,6 +69,7 @@ class JobMemory:
         """Takes a member out of the sums."""
         self.members.discard(process)
         self._exchange(process, _NOTHING)
+        process.is_resized = True
         self.moves += 1
         self.departed += process.pss_anonymous or 0
         if process.has_twins:
@@ -75,9 +77,9 @@ class JobMemory:
 
     def weigh(self, process: Footprint) -> bool:
         """Brings the sums up to date with a member that was read again; False if nothing changed."""
-        weight = process.weight()
-        if weight == process.weighed and not process.grown and process.mark == process.marked:
+        if not process.is_resized and process.threads == process.weighed[0]:
             return False
+        weight = process.weight()
         if process not in self.members:
             self.members.add(process)
             self.moves += 1
@@ -86,6 +88,7 @@ class JobMemory:
             process.child_faults_seen = process.child_faults
         self._watch(process, weight)
         self._exchange(process, weight)
+        process.is_resized = False
         return True
 
     def _watch(self, process: Footprint, weight: Weight) -> None:
@@ -97,9 +100,12 @@ class JobMemory:
             if spike > 0 and process.twin is None:
                 self.spikes += spike
                 self.spike = max(self.spike, spike)
+        if process.mark < process.marked:
+            self.note_unseen(process.grown - process.mark)  # it called exec: what it had before is in no mark
         if process.is_marked:
             top = min(top, process.mark + weight[6])  # huge pages of the pool are in no mark
         self.growth += max(0, top - before)
+        self.excess += max(0, top - now)
         process.grown = 0
         process.is_marked = False
         process.marked = process.mark
@@ -136,19 +142,21 @@ class JobMemory:
 
     def settle(self, machine: MachineMemory | None = None) -> Figure:
         """Makes the figure of this sample, and raises the peak."""
-        before = self.figure
-        if self.is_stale:
-            self.figure = self._measure(machine)
-            self.is_stale = False
-        now = self.figure
-        # Of the time before recording it is not known that members were large at the same moment.
-        spike = self.spikes if self.has_history else self.spike
+        if not self.is_stale:
+            return self.figure
+        before, now = self.figure, self._measure(machine)
+        self.figure, self.is_stale = now, False
+        if self.has_history:
+            spike, high = self.spikes, before.high + self.growth
+        else:
+            # Nothing says that members were large at the same moment. What forks share now, they shared then.
+            spike, high = self.spike, now.high + self.excess
         self.peak = max(self.peak, max(now.value, before.value) + spike)
         self.peak_low = max(self.peak_low, now.low)
-        self.peak_high = max(self.peak_high, self.peak, now.high, before.high + self.growth)
+        self.peak_high = max(self.peak_high, self.peak, now.high, high)
         if machine is not None and machine.total is not None:
             self.peak_high = max(self.peak, min(self.peak_high, machine.total))
-        self.spikes = self.spike = self.growth = 0
+        self.spikes = self.spike = self.growth = self.excess = 0
         self.has_history = True
         return now
 

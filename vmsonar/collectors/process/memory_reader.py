@@ -71,6 +71,7 @@ class MemoryReader:
             for process in children.get(reaper, [reaper]):
                 if process.job is not None:
                     process.job.memory.note_unseen(room)
+                    process.job.is_dirty = True
 
     def _reaper(self, child: Process, gone: set[Process]) -> Process | None:
         """Its next living ancestor, or process 1."""

@@ -123,8 +123,10 @@ class ProcessReader:
             process.stat_used = text[: len(text) - len(fields[-1])]
             if has_grown or process.shared is None:
                 self._take_statm(process)
-            self._take_faults(process, before)
-            changed = changed or has_grown or process.is_marked
+            faults = process.minor + process.used[2]
+            if has_grown or faults != process.faults or process.files is None:
+                self._take_faults(process, faults, before)
+                changed = changed or has_grown or process.is_marked
         if ran and process.io_fd != DENIED:
             changed = self._read_io(process) or changed
         process.looks += 1
@@ -166,9 +168,9 @@ class ProcessReader:
         f[VIRTUAL], f[RESIDENT] = of_thread[VIRTUAL], of_thread[RESIDENT]
         return True
 
-    def _take_faults(self, process: Process, before: int) -> None:
+    def _take_faults(self, process: Process, faults: int, before: int) -> None:
         """Notes how much its faults can have brought, and reads its marks where that can matter."""
-        faults = process.minor + process.used[2]
+        process.is_resized = True
         grown = self._machine.growth(faults - process.faults)
         process.faults = faults
         process.grown += grown
@@ -182,13 +184,15 @@ class ProcessReader:
     def _is_status_due(self, process: Process, before: int, grown: int) -> bool:
         """Status costs twice as much as stat: it is read where it can say something new."""
         shared = process.shared or 0
+        if not process.virtual:
+            return False
         if process.files is None:
-            if process.looks > 0 or self.is_first_round or shared >= _MUCH:
+            if process.looks == 1 or self.is_first_round or shared >= _MUCH:
                 return True
         elif abs(shared - process.shared_then) > max(_LITTLE, process.resident >> 5):
             return True
         if not grown:
-            return False
+            return process.huge > 0 and self._machine.has_hugetlb_changed()
         known = max(process.mark, process.resident)
         return before + grown > known + max(2 * _LITTLE, known >> 5) or self._machine.has_hugetlb_changed()
 
