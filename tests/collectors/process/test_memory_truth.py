@@ -1,6 +1,5 @@
 """Memory of jobs and its peak, held against the kernel: for one who may look at pages and for one who may not."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from tests.collectors.process import memory_work
 from tests.collectors.process.memory_work import MB, Job, bounds, job, peak_bounds, recorder
 from tests.collectors.process.recorder import Recorder, recording
 from tests.parts import requires
+from tests.real.wait import wait_until
 from vmsonar.collectors.process.jobs import Last
 
 pytestmark = requires("root")
@@ -93,8 +93,7 @@ def test_huge_pages_of_the_pool_count_once(who: str) -> None:
 @pytest.mark.parametrize("code", ["CLONE_VM", "VFORK"])
 def test_one_address_space_counts_once(who: str, code: str) -> None:
     with recorder(who) as records, job(getattr(memory_work, code)) as running:
-        time.sleep(0.3)
-        assert len(running.members()) == 2
+        wait_until(lambda: len(running.members()) == 2, 10, "the clone")
         records.sample()
         records.sample()
         truth = running.truth(pids=[running.pgid])
