@@ -124,6 +124,12 @@ def test_what_was_inherited_from_a_parent_that_is_gone_counts_once() -> None:
     assert job_with(*forks).memory.settle() == (100 * MB, 100 * MB, 300 * MB, "estimate")
 
 
+def test_small_forks_are_not_asked_about_but_marked() -> None:
+    job = job_with(member(9, 3 * MB), *[member(pid, 2 * MB, ppid=9, forked=True) for pid in (10, 11, 12)])
+    assert job.memory.settle() == (9 * MB, 3 * MB, 9 * MB, "estimate")
+    assert (job.memory.row_fields()["memory_low"], job.memory.row_fields()["memory_high"]) == (3 * MB, 9 * MB)
+
+
 def test_a_peak_from_accounts_is_taken_over() -> None:
     job = job_with(member(10, 50 * MB))
     job.memory.settle()

@@ -168,6 +168,12 @@ class JobMemory:
             anonymous = forks_figure(members, self.departed, limits[0])
             shared = segments_figure([(one.weighed[4], one.pss_shared) for one in members], limits[1])
             huge = segments_figure([(one.weighed[6], one.own_huge) for one in members], limits[2])
+        elif len(self.members) > 1 and (self.forked or self.shared):
+            # Not worth a question, but the truth may be less.
+            count = len(self.members)
+            low = max(self.anonymous - self.forked, self.forked // count)
+            anonymous = Figure(self.anonymous, low, self.anonymous, "estimate" if self.forked else "sum")
+            shared = Figure(self.shared, self.shared // count, self.shared, "estimate")
         parts = (anonymous, shared, huge)
         low, high = sum(part.low for part in parts), sum(part.high for part in parts) + self.unread
         sources = {part.source for part in parts if part.value}
