@@ -138,7 +138,9 @@ class JobMemory:
         """Takes over the peak of a member from somebody who knows it: the kernel's accounts of what ended."""
         self.peak_high = max(self.peak_high, self.figure.high + size)
         if size > self.peak:
-            self.peak, self.peak_source = size, source
+            self.peak = size
+            if self.peak_source != "sampled":
+                self.peak_source = source
 
     def settle(self, machine: MachineMemory | None = None) -> Figure:
         """Makes the figure of this sample, and raises the peak."""

@@ -38,6 +38,8 @@ class MemoryReader:
         self._machine = table.machine
         self._allowance = BURST
         self._filled = 0
+        #: Whether somebody tells the peak of everyone that ends (JobMemory.note_peak): then nothing is unseen.
+        self.has_accounts = False
 
     def refresh(self, jobs: Iterable[Job], now: int) -> None:
         """Makes the figures of the jobs that changed or whose answers are out of date."""
@@ -58,6 +60,8 @@ class MemoryReader:
             if process.child_faults != process.child_faults_seen:
                 unseen[process] = process.child_faults - process.child_faults_seen
                 process.child_faults_seen = process.child_faults
+        if self.has_accounts:
+            return
         gone = set(ended)
         for child in gone:
             reaper = self._reaper(child, gone)
