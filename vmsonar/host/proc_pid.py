@@ -6,12 +6,16 @@ from typing import NamedTuple
 
 # Indices into the fields after the name; `state` is the third column of the man page.
 STATE, PPID, PGRP, SESSION, TERMINAL = 0, 1, 2, 3, 4
-FLAGS, MINOR, MAJOR, CHILD_MAJOR = 6, 7, 9, 10
+FLAGS, MINOR, CHILD_MINOR, MAJOR, CHILD_MAJOR = 6, 7, 8, 9, 10
 USER, SYSTEM, CHILD_USER, CHILD_SYSTEM = 11, 12, 13, 14
 THREADS, START, VIRTUAL, RESIDENT = 17, 19, 20, 21
 
 _WANTED = RESIDENT + 1
 _SIGCHLD_BIT = 1 << 16
+_SIZES = re.compile(
+    rb"^VmHWM:\s*(\d+) kB\n(?:.*\n){2}RssFile:\s*(\d+) kB\nRssShmem:\s*(\d+) kB$", re.MULTILINE
+)
+_HUGE = re.compile(rb"^HugetlbPages:\s*(\d+) kB$", re.MULTILINE)
 _IGNORED = re.compile(rb"^SigIgn:\s*([0-9a-f]+)$", re.MULTILINE)
 _REAL_UID = re.compile(rb"^Uid:\s*(\d+)", re.MULTILINE)
 _IO = re.compile(
@@ -72,3 +76,22 @@ def real_uid(status: bytes) -> int | None:
     """Who started it: a setuid program runs as another."""
     match = _REAL_UID.search(status)
     return int(match[1]) if match else None
+
+
+class Sizes(NamedTuple):
+    """Bytes from /proc/PID/status: the highest resident size, file pages, shared memory, the huge page pool's."""
+
+    mark: int
+    files: int
+    shmem: int
+    huge: int
+
+
+def parse_sizes(status: bytes) -> Sizes | None:
+    """The sizes of a process; None for one that has no memory, or where the kernel does not tell them apart."""
+    match = _SIZES.search(status)
+    if match is None:
+        return None
+    huge = _HUGE.search(status, match.end())
+    mark, files, shmem = (int(kilobytes) * 1024 for kilobytes in match.groups())
+    return Sizes(mark, files, shmem, int(huge[1]) * 1024 if huge else 0)

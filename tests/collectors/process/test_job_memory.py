@@ -10,7 +10,9 @@ import pytest
 from tests.collectors.process import work
 from tests.collectors.process.recorder import Recorder, recording
 from vmsonar.collectors.process.files import ProcessFiles
-from vmsonar.collectors.process.model import PF_FORKNOEXEC, Job, Process, private_estimate
+from vmsonar.collectors.process.footprint import PF_FORKNOEXEC
+from vmsonar.collectors.process.model import Job, Process
+from vmsonar.collectors.process.sharing import private_estimate
 
 MB = 1 << 20
 TOUCHED = 300 * MB
@@ -80,7 +82,7 @@ def member(pid: int, anonymous: int, shared: int = 0, ppid: int = 1, forked: boo
     process = Process(str(pid))
     process.ppid, process.resident, process.shared = ppid, anonymous + shared, shared
     process.flags = PF_FORKNOEXEC if forked else 0
-    process.inherited = anonymous if forked else 0
+    process.inherit(None)
     return process
 
 
@@ -95,18 +97,62 @@ def job_with(*members: Process) -> Job:
 def test_shared_memory_counts_once() -> None:
     one, other = member(10, 5 * MB, shared=200 * MB), member(11, 7 * MB, shared=150 * MB)
     job = job_with(one, other)
-    assert job.memory() == (212 * MB, "sum")
+    for process in (one, other):
+        process.files, process.shmem, process.is_resized = 0, process.shared or 0, True
+        job.weigh(process)
+    assert job.memory.settle() == (212 * MB, 212 * MB, 362 * MB, "estimate")
+    for process in (one, other):
+        process.pss_shared = 175 * MB
+    job.memory.is_stale = True
+    assert job.memory.settle() == (362 * MB, 362 * MB, 362 * MB, "pss")
     one.resident = 5 * MB
     one.shared = 0
+    one.is_resized = True
     job.weigh(one)
-    assert job.memory() == (162 * MB, "sum")
+    assert job.memory.settle().value == 162 * MB
     job.leave(other)
-    assert job.memory() == (5 * MB, "sum")
+    assert job.memory.settle() == (5 * MB, 5 * MB, 5 * MB, "sum")
+
+
+def test_what_may_be_file_or_shared_memory_is_in_the_upper_bound() -> None:
+    job = job_with(member(10, 5 * MB, shared=200 * MB))
+    assert job.memory.settle() == (5 * MB, 5 * MB, 205 * MB, "sum")
 
 
 def test_what_was_inherited_from_a_parent_that_is_gone_counts_once() -> None:
     forks = [member(pid, 100 * MB, ppid=9, forked=True) for pid in (10, 11, 12)]
-    assert job_with(*forks).memory() == (100 * MB, "estimate")
+    assert job_with(*forks).memory.settle() == (100 * MB, 100 * MB, 300 * MB, "estimate")
+
+
+def test_small_forks_are_not_asked_about_but_marked() -> None:
+    job = job_with(member(9, 3 * MB), *[member(pid, 2 * MB, ppid=9, forked=True) for pid in (10, 11, 12)])
+    assert job.memory.settle() == (9 * MB, 3 * MB, 9 * MB, "estimate")
+    assert (job.memory.row_fields()["memory_low"], job.memory.row_fields()["memory_high"]) == (3 * MB, 9 * MB)
+
+
+def test_a_peak_from_accounts_is_taken_over() -> None:
+    job = job_with(member(10, 50 * MB))
+    job.memory.settle()
+    job.memory.note_peak(200 * MB, "accounts")
+    fields = job.memory.row_fields()
+    assert (fields["memory_peak"], fields["memory_peak_source"]) == (200 * MB, "accounts")
+    assert (fields["memory_peak_low"], fields["memory_peak_high"]) == (50 * MB, 250 * MB)
+    job.memory.note_peak(20 * MB, "accounts")
+    assert job.memory.peak == 200 * MB
+
+
+def test_marks_of_one_interval_add_up_and_those_of_before_do_not() -> None:
+    members = [member(pid, 10 * MB) for pid in (10, 11)]
+    for process in members:
+        process.files, process.mark, process.grown, process.is_marked = 0, 60 * MB, 80 * MB, True
+    job = job_with(*members)
+    job.memory.settle()
+    assert (job.memory.peak, job.memory.peak_low, job.memory.peak_high) == (70 * MB, 20 * MB, 120 * MB)
+    for process in members:
+        process.mark, process.grown, process.is_marked, process.is_resized = 100 * MB, 200 * MB, True, True
+        job.weigh(process)
+    job.memory.settle()
+    assert (job.memory.peak, job.memory.peak_low, job.memory.peak_high) == (200 * MB, 20 * MB, 200 * MB)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,17 @@ from vmsonar_archive.records import ProcessRow
 
 from tests.collectors.process.kernel_text import IO, TAIL
 from vmsonar.collectors.process.files import ProcessFiles
+from vmsonar.collectors.process.machine_memory import MachineMemory
 from vmsonar.collectors.process.model import Process
 from vmsonar.collectors.process.reader import CHANGED, GONE, SAME, ProcessReader
-from vmsonar.host.proc_pid import Io, ignores_children, parse_io, shared_and_data_pages, split_stat
+from vmsonar.host.proc_pid import (
+    Io,
+    ignores_children,
+    parse_io,
+    parse_sizes,
+    shared_and_data_pages,
+    split_stat,
+)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +47,25 @@ def test_who_ignores_sigchld() -> None:
     assert not ignores_children(b"")
 
 
+STATUS = b"""Name:\tcat
+VmPin:\t       0 kB
+VmHWM:\t    1728 kB
+VmRSS:\t    1420 kB
+RssAnon:\t     220 kB
+RssFile:\t    1100 kB
+RssShmem:\t     100 kB
+VmData:\t     360 kB
+HugetlbPages:\t    2048 kB
+"""
+
+
+def test_sizes_stand_in_status() -> None:
+    assert parse_sizes(STATUS) == (1728 << 10, 1100 << 10, 100 << 10, 2 << 20)
+    without_pool = STATUS.replace(b"HugetlbPages", b"Something")
+    assert parse_sizes(without_pool) == (1728 << 10, 1100 << 10, 100 << 10, 0)
+    assert parse_sizes(b"Name:\tkthreadd\nThreads:\t1\n") is None
+
+
 class Fixed(ProcessFiles):
     """Files with fixed content."""
 
@@ -49,12 +76,15 @@ class Fixed(ProcessFiles):
     def statm(self, process: Process) -> bytes:
         return b"765 355 300 5 0 123 0\n"
 
+    def status(self, process: Process) -> bytes:
+        return STATUS
+
     def io(self, process: Process) -> bytes | None:
         return self.io_text
 
 
 def process_of(line: bytes, io_text: bytes | None = IO) -> tuple[ProcessReader, Process]:
-    reader, process = ProcessReader(Fixed(io_text), 4096), Process("4711")
+    reader, process = ProcessReader(Fixed(io_text), MachineMemory("/nowhere"), 4096), Process("4711")
     process.start_ticks = 122072
     assert reader.take(process, line, ran=True) == CHANGED
     return reader, process
@@ -84,6 +114,7 @@ def test_the_row_is_written_as_the_record_would_be() -> None:
         cancelled_bytes=4096,
         read_chars=7312,
         write_chars=336,
+        resident_peak=1728 * 1024,
     )
     assert process.row == msgspec.json.encode(expected)
 

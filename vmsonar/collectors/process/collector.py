@@ -14,9 +14,10 @@ from vmsonar.collectors.process.connector import REMEDY
 from vmsonar.collectors.process.departures import Departures, note_moves
 from vmsonar.collectors.process.files import RESERVE
 from vmsonar.collectors.process.identity import Identities, ProcessFilter, encode_info
-from vmsonar.collectors.process.jobs import JobTable, Last, PssReader, oldest, read_last, take_over
+from vmsonar.collectors.process.jobs import JobTable, Last, oldest, read_last, take_over
 from vmsonar.collectors.process.lifeline import Lifeline
 from vmsonar.collectors.process.lives import HERTZ
+from vmsonar.collectors.process.memory_reader import MemoryReader
 from vmsonar.collectors.process.model import (
     DENIED,
     NOT_OPEN,
@@ -59,7 +60,7 @@ class ProcessCollector(Collector):
         self._tick: Tick | None = None
         self._told = Troubles(self.name)
         self._troubles: list[Trouble] = []
-        self._pss = PssReader(self.table.files.smaps_rollup)
+        self._memory = MemoryReader(self.table)
         self._containers: dict[str, list[int]] = {}
         self._last = last
         self._remembered: dict[tuple[int, int], Process] = {}
@@ -89,6 +90,7 @@ class ProcessCollector(Collector):
             self._place(process, tick)
         if self._with_jobs:
             vanished = self._settle(tick, new + looked, vanished)
+        self._memory.note_ends(looked, vanished)
         for process in vanished:
             self._forget(process)
         if first:
@@ -183,8 +185,7 @@ class ProcessCollector(Collector):
             # It lived before we looked: whose children it waited for until now is unknown.
             process.counted_reaped = process.reaped
         if process.is_forked_copy:
-            parent = self.table.by_pid.get(process.ppid)
-            process.inherited = min(process.anonymous, parent.anonymous) if parent else process.anonymous
+            process.inherit(self.table.by_pid.get(process.ppid))
         self._identify(process, tick)
         self._place(process, tick)
         if process.job is not None and process.counted_reaped == process.reaped and earlier is None:
@@ -298,9 +299,7 @@ class ProcessCollector(Collector):
         infos = (process.info for process in self.table.by_name.values() if process.kept)
         rows.extend("process_info", [*infos] if tick.fresh else self._new_infos)
         jobs = self.jobs.shown()
-        for job in jobs:
-            if job.is_dirty:
-                self._pss.refresh(job, tick.boottime)
+        self._memory.refresh(jobs, tick.boottime)
         rows.extend("job", [job.encode() for job in jobs])
         rows.extend("job_info", [job.info for job in jobs if job.info] if tick.fresh else self._new_job_infos)
         rows.extend("event", [job.encode_end() for job in self.jobs.take_ended()])

@@ -95,6 +95,8 @@ class ProcessFiles:
         return self._read(process, process.schedstat_fd, "schedstat")
 
     def statm(self, process: Process) -> bytes | None:
+        if process.task:
+            return self._read_once(process, f"{process.task}/statm", _SMALL)
         # Most processes never change their size after their first look.
         if process.statm_fd == NOT_OPEN and process.looks > 1:
             process.statm_fd = self._open(process, "statm", self._budget)
@@ -125,7 +127,26 @@ class ProcessFiles:
         return self._read_once(process, "cmdline", _CMDLINE_SIZE)
 
     def status(self, process: Process) -> bytes | None:
-        return self._read_once(process, "status", _CMDLINE_SIZE)
+        return self._read_once(process, f"{process.task}/status" if process.task else "status", _CMDLINE_SIZE)
+
+    def thread_stat(self, process: Process) -> bytes | None:
+        """The stat line of a thread that lives on after the main thread, whose folder is noted."""
+        folder = f"{self._root}/{process.name}/task"
+        try:
+            threads = os.listdir(folder)
+        except OSError:
+            return None
+        for thread in threads:
+            process.task = f"task/{thread}"
+            text = (
+                None
+                if thread == process.name
+                else self._read_once(process, f"{process.task}/stat", _STAT_SIZE)
+            )
+            if text and b") Z " not in text and b") X " not in text:
+                return text
+        process.task = ""
+        return None
 
     def smaps_rollup(self, process: Process) -> bytes | None:
         return self._read_once(process, "smaps_rollup", _CMDLINE_SIZE)

@@ -1,7 +1,6 @@
-"""The jobs with living members, the memory that their forks share (PSS), and jobs restored after a restart."""
+"""The jobs with living members, and jobs restored after a restart."""
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,16 +11,8 @@ from vmsonar_archive.read.reader import last_sample
 from vmsonar_archive.records import JobInfoRow, JobRow, ProcessRow, Sample
 from vmsonar_archive.records.ids import SeriesIds
 
-from vmsonar.collectors.process.model import SMALL, Job, Process, family
-
-#: Resident bytes that may be walked per second on the average, and at once; a GiB takes about 4 ms.
-RATE = 128 << 20
-BURST = 4 << 30
-
-#: Nanoseconds for which an answer is trusted if nothing else changed.
-PATIENCE = 60 * 10**9
-
-_PSS_ANON = re.compile(rb"^Pss_Anon:\s*(\d+) kB$", re.MULTILINE)
+from vmsonar.collectors.process.memory import restore_marks, restored, resume
+from vmsonar.collectors.process.model import Job, Process
 
 #: Two numbers that name a process or a job during one boot: its id and when it started.
 Key = tuple[int, int]
@@ -90,8 +81,8 @@ class JobTable:
         """What several jobs of a user used together, and nobody can tell apart."""
         job = self._jobs.get((_stray_key(uid), True))
         if job is None:
-            ticks += sum(other.pgid == 0 for other in self._jobs.values())  # no two have one name
-            job = Job(0, ticks, self._ids.job(boot, 0, ticks), is_shown=True, uid=uid)
+            ticks += sum(other.is_stray for other in self._jobs.values())  # no two have one name
+            job = Job(0, ticks, self._ids.job(boot, 0, ticks), is_shown=True, uid=uid, is_stray=True)
             self._jobs[_stray_key(uid), True] = job
         return job
 
@@ -99,10 +90,10 @@ class JobTable:
         """Puts the jobs in as an earlier run left them and returns their processes, by pid and start."""
         for row in last.sample.job:
             restored = self._restored(row, last)
-            if row.pgid == 0 and restored.uid is not None:
-                self._jobs[_stray_key(restored.uid), True] = restored
-            elif row.processes:
+            if row.processes:
                 self._jobs[row.pgid, True] = restored
+            elif restored.is_stray and restored.uid is not None:
+                self._jobs[_stray_key(restored.uid), True] = restored
         processes = [_process(row) for row in last.sample.process]
         for process in processes:
             job = self._jobs.get((process.pgid, True))
@@ -135,7 +126,9 @@ class JobTable:
             is_partial_io=bool(row.io_partial) and row.read_bytes_high is None,
             source=row.cpu_source,
             uid=info.user_id if info else None,
+            is_stray=info is not None and info.job_source == "no_group",
             info=encode_row(info) if info else b"",
+            memory=restored(row),
         )
 
     def leave(self, process: Process) -> None:
@@ -169,7 +162,7 @@ class JobTable:
     def end_empty(self) -> None:
         """Ends restored jobs that have no members left."""
         for job in list(self._jobs.values()):
-            if not job.members and job.pgid:
+            if not job.members and not job.is_stray:
                 self._end(job)
 
 
@@ -192,59 +185,13 @@ def _is_another_group(job: Job, process: Process) -> bool:
     return process.looks == 1 and process.pid == process.pgid and process.start_ticks > job.start
 
 
-class PssReader:
-    """Keeps the shares of forked members up to date (Pss_Anon of proc_pid_smaps_rollup(5))."""
-
-    def __init__(self, smaps_rollup: Callable[[Process], bytes | None]) -> None:
-        self._read = smaps_rollup
-        self._allowance = BURST
-        self._filled = 0
-
-    def refresh(self, job: Job, now: int) -> None:
-        """Reads the members that may share memory, if that is due and can be afforded."""
-        if not job.forks or len(job.members) == 1:
-            return
-        members = family(job.members, job.forks)
-        if not self._is_due(job, members, now):
-            return
-        cost = sum([member.resident for member in members])
-        if not self._can_afford(cost, now):
-            return
-        job.pss_asked = now
-        job.pss_members = len(members)
-        for member in members:
-            text = self._read(member)
-            match = _PSS_ANON.search(text) if text else None
-            member.pss_private = int(match[1]) * 1024 if match else None
-            member.pss_at = member.anonymous
-            if match is None:
-                break  # one that we may not read spoils the sum: the others would be read in vain
-
-    def _is_due(self, job: Job, members: list[Process], now: int) -> bool:
-        if now - job.pss_asked >= PATIENCE or len(members) != job.pss_members:
-            return True
-        if any(member.pss_private is None for member in members):
-            return False  # denied; asked again when the minute is over
-        return any(
-            abs(member.anonymous - member.pss_at) > max(member.pss_at, SMALL) // 20 for member in members
-        )
-
-    def _can_afford(self, cost: int, now: int) -> bool:
-        gained = (now - self._filled) * RATE // 10**9 if self._filled else 0
-        self._allowance = min(BURST, self._allowance + gained)
-        self._filled = now
-        if cost > self._allowance:
-            return False
-        self._allowance -= cost
-        return True
-
-
 def take_over(process: Process, earlier: Process) -> None:
     """Goes on with a process that an earlier run knew: only what it used since is new."""
     process.counted = earlier.counted
     process.counted_reaped = (*earlier.counted_reaped[:2], process.reaped[2])
     process.counted_moved = earlier.counted_moved
     process.child_moved = earlier.child_moved
+    resume(process, earlier)
     if earlier.job is not None:
         process.job = earlier.job
         process.job.members.discard(earlier)
@@ -255,6 +202,7 @@ def _process(row: ProcessRow) -> Process:
     process = Process(str(row.pid), start_ticks=row.start_ticks, ppid=row.ppid or 0, pgid=row.pgid or 0)
     process.used = process.counted = (row.user_ticks or 0, row.system_ticks or 0, row.major_faults or 0)
     process.reaped = process.counted_reaped = (row.child_user_ticks or 0, row.child_system_ticks or 0, 0)
+    restore_marks(process, row)
     if row.read_bytes is not None and row.write_bytes is not None:
         process.moved = process.counted_moved = (row.read_bytes, row.write_bytes)
     if row.child_read_bytes is not None and row.child_write_bytes is not None:

@@ -7,17 +7,14 @@ from typing import Any
 from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.records import EventRow, JobInfoRow, JobRow
 
-from vmsonar.collectors.base import ProcessFacts
+from vmsonar.collectors.process.footprint import Footprint
 from vmsonar.collectors.process.lives import Death, Life, Moved, Usage
+from vmsonar.collectors.process.memory import JobMemory
 from vmsonar.host.cgroups import Membership
 
-#: Flags of include/linux/sched.h.
-PF_FORKNOEXEC = 0x00000040
+#: A flag of include/linux/sched.h.
 PF_KTHREAD = 0x00200000
 
-#: Below this, what forks share is not worth a closer look.
-SMALL = 8 << 20
-PAGE = 4096
 
 NOT_OPEN = -1
 DENIED = -2
@@ -55,17 +52,18 @@ class Identity:
 
 
 @dataclass(slots=True, eq=False)
-class Process(ProcessFacts):
+class Process(Footprint):
     """One process. Plain attributes: the sampling loop touches them a million times an hour."""
 
     name: str
-    pid: int = field(init=False)
     #: Where its clock stands in the arrays, and what the clock showed before the first look.
     index: int = 0
     noted: int = 0
     schedstat: bytes = b""
     looks: int = 0
     stat_fd: int = NOT_OPEN
+    #: Where the files of a living thread are, once the main thread has ended.
+    task: str = ""
     statm_fd: int = NOT_OPEN
     io_fd: int = NOT_OPEN
     cgroup_fd: int = NOT_OPEN
@@ -77,17 +75,9 @@ class Process(ProcessFacts):
     comm: bytes = b""
     #: Its start as wall time, found out once: the clock may be set later.
     started: datetime | None = None
-    ppid: int = 0
     known_ppid: int = 0
     session: int = 0
     terminal: int = 0
-    flags: int = 0
-    threads: int = 0
-    minor: int = 0
-    virtual: int = 0
-    resident: int = 0
-    shared: int | None = None
-    data_stack: int | None = None
     used: Usage = (0, 0, 0)
     reaped: Usage = (0, 0, 0)
     moved: Moved | None = None
@@ -107,12 +97,6 @@ class Process(ProcessFacts):
     death: Death | None = None
     #: The jobs it left since it was last counted, ticks it surely used there, and ticks it may have.
     left_jobs: "list[tuple[Job, int, int]] | None" = None
-    #: Memory a fork shared with its parent when it was first seen, and what Pss said later.
-    inherited: int = 0
-    pss_private: int | None = None
-    pss_at: int = 0
-    #: Threads, resident and shared bytes as they are in the sums of its job.
-    weighed: tuple[int, int, int] = (0, 0, 0)
     #: The row, and the parts of it that come from stat and from io.
     head: bytes = b""
     tail: bytes = b"}"
@@ -125,11 +109,6 @@ class Process(ProcessFacts):
     def __post_init__(self) -> None:
         self.pid = int(self.name)
 
-    @property
-    def anonymous(self) -> int:
-        """Resident bytes that are neither file nor shared memory."""
-        return max(0, self.resident - (self.shared or 0))
-
     def note_child_io(self, moved: Moved) -> None:
         """So much of its I/O was a child's."""
         before = self.child_moved or (0, 0)
@@ -138,11 +117,6 @@ class Process(ProcessFacts):
     @property
     def is_kernel_thread(self) -> bool:
         return bool(self.flags & PF_KTHREAD)
-
-    @property
-    def is_forked_copy(self) -> bool:
-        """It was forked and never called exec: it shares its parent's pages until it writes."""
-        return bool(self.flags & PF_FORKNOEXEC)
 
 
 @dataclass(slots=True, eq=False)
@@ -155,14 +129,8 @@ class Job:
     #: False for the processes that a filter leaves out: they are counted, so that nobody else gets their time.
     is_shown: bool
     members: set[Process] = field(default_factory=set)
+    memory: JobMemory = field(default_factory=JobMemory)
     seen: int = 0
-    threads: int = 0
-    resident: int = 0
-    shared: int = 0
-    #: The most that one member has of shared memory; None when it must be found out anew.
-    shared_peak: int | None = 0
-    #: The members that may share much memory with another.
-    forks: set[Process] = field(default_factory=set)
     user: int = 0
     system: int = 0
     major: int = 0
@@ -179,9 +147,8 @@ class Job:
     #: Whose the first member is, and when the last one died.
     uid: int | None = None
     ended: int | None = None
-    #: When the kernel was last asked what its forks share, and of how many.
-    pss_asked: int = 0
-    pss_members: int = 0
+    #: It stands for what several jobs of a user used together; process 1 may be in group 0 as well.
+    is_stray: bool = False
     is_dirty: bool = True
     row: bytes = b""
     info: bytes = b""
@@ -200,41 +167,13 @@ class Job:
         self.members.discard(process)
         if process.death is not None:
             self.ended = max(self.ended or 0, process.death.ended)
-        self.forks.discard(process)
-        self._exchange(process, (0, 0, 0))
+        self.memory.leave(process)
+        self.is_dirty = True
 
     def weigh(self, process: Process) -> None:
         """Brings the sums up to date with a member that was read again."""
-        weight = (process.threads, process.resident, process.shared or 0)
-        if weight != process.weighed:
-            self._exchange(process, weight)
-            # One that may share much with the process it was forked from.
-            if process.is_forked_copy and process.anonymous >= SMALL:
-                self.forks.add(process)
-            else:
-                self.forks.discard(process)
-
-    def _exchange(self, process: Process, weight: tuple[int, int, int]) -> None:
-        before = process.weighed
-        self.threads += weight[0] - before[0]
-        self.resident += weight[1] - before[1]
-        self.shared += weight[2] - before[2]
-        if self.shared_peak is not None and weight[2] < before[2] == self.shared_peak:
-            self.shared_peak = None
-        elif self.shared_peak is not None and weight[2] > self.shared_peak:
-            self.shared_peak = weight[2]
-        process.weighed = weight
-        self.is_dirty = True
-
-    def memory(self) -> tuple[int, str]:
-        """Anonymous memory of all members plus shared memory once, and how that was found out."""
-        if self.shared_peak is None:
-            self.shared_peak = max([member.weighed[2] for member in self.members], default=0)
-        if not self.forks or len(self.members) == 1:
-            return self.shared_peak + self.resident - self.shared, "sum"
-        if all(member.pss_private is not None for member in family(self.members, self.forks)):
-            return self.shared_peak + sum([_by_pss(member) for member in self.members]), "pss"
-        return self.shared_peak + _estimate(self.members, self.forks), "estimate"
+        if self.memory.weigh(process):
+            self.is_dirty = True
 
     def credit(self, usage: Usage) -> None:
         """Adds time and faults that no total holds yet."""
@@ -284,26 +223,22 @@ class Job:
         """The row, made anew only when something changed."""
         if not self.is_dirty:
             return self.row
-        memory, source = self.memory()
         row = JobRow(
             pgid=self.pgid,
             start_ticks=self.start,
             processes=len(self.members),
             processes_seen=self.seen,
-            threads=self.threads,
             user_ticks=self.user,
             system_ticks=self.system,
             unattributed=bool(self.low_gap or self.high_gap) or None,
             cpu_source=self.source,
             major_faults=self.major,
-            memory=memory,
-            memory_source=source,
-            resident=self.resident,
             read_bytes=self.read,
             write_bytes=self.write,
             io_partial=self.is_partial_io or any(self.io_low_gap + self.io_high_gap) or None,
             end_boottime=None if self.members else self.ended,
             **self._bounds(),
+            **self.memory.row_fields(),
         )
         self.row = encode_row(row)
         self.is_dirty = False
@@ -356,36 +291,3 @@ def encode_stray_info(job: Job, user_name: str | None, first_seen: datetime) -> 
             user_source="process",
         )
     )
-
-
-def family(members: set[Process], forks: set[Process]) -> list[Process]:
-    """The members whose anonymous memory may be shared: forks, and those they were forked from."""
-    parents = {fork.ppid for fork in forks}
-    return [member for member in members if member.pid in parents or member in forks]
-
-
-def _by_pss(member: Process) -> int:
-    """What Pss said, moved on by what the process grew or shrank since."""
-    if member.pss_private is None:
-        return member.anonymous
-    return max(0, member.pss_private + member.anonymous - member.pss_at)
-
-
-def _estimate(members: set[Process], forks: set[Process]) -> int:
-    """Each fork's own pages, and what it inherited once for all forks of one parent."""
-    present = {member.pid for member in members}
-    total = sum([member.anonymous for member in members if member not in forks])
-    orphaned: dict[int, int] = {}
-    for fork in forks:
-        own = private_estimate(fork.anonymous, fork.inherited, fork.minor)
-        total += own
-        if fork.ppid not in present:
-            orphaned[fork.ppid] = max(orphaned.get(fork.ppid, 0), fork.anonymous - own)
-    return total + sum(orphaned.values())
-
-
-def private_estimate(anonymous: int, inherited: int, minor_faults: int) -> int:
-    """Bytes of its own: growth beyond what it inherited, and faults that growth does not explain."""
-    grown = max(0, anonymous - inherited)
-    copied = max(0, minor_faults * PAGE - grown)
-    return min(anonymous, grown + min(copied, inherited))

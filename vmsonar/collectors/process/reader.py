@@ -2,9 +2,11 @@
 
 from vmsonar.collectors.process.files import ProcessFiles
 from vmsonar.collectors.process.lives import Moved
+from vmsonar.collectors.process.machine_memory import MachineMemory
 from vmsonar.collectors.process.model import DENIED, Process
 from vmsonar.host.proc_pid import (
     CHILD_MAJOR,
+    CHILD_MINOR,
     CHILD_SYSTEM,
     CHILD_USER,
     FLAGS,
@@ -22,6 +24,7 @@ from vmsonar.host.proc_pid import (
     USER,
     VIRTUAL,
     parse_io,
+    parse_sizes,
     shared_and_data_pages,
     split_stat,
 )
@@ -34,6 +37,7 @@ _STAT = (
 )
 _WITH_STATM = b'%b,"shared":%d,"data_stack":%d%b'
 _CHILD_IO = b',"child_read_bytes":%d,"child_write_bytes":%d}'
+_WITH_MARK = b'%b,"resident_peak":%d}'
 _IO = b',"read_bytes":%b,"write_bytes":%b,"cancelled_bytes":%b,"read_chars":%b,"write_chars":%b}'  # fmt: skip
 
 
@@ -71,10 +75,17 @@ def encode_process(process: Process) -> bytes:
     tail = process.tail
     if process.child_moved is not None and process.moved is not None:
         tail = tail[:-1] + _CHILD_IO % process.child_moved
+    if process.mark:
+        tail = _WITH_MARK % (tail[:-1], process.mark)
     if process.shared is None or process.data_stack is None:
         return process.head + tail
     return _WITH_STATM % (process.head, process.shared, process.data_stack, tail)
 
+
+_ONE = (b"0", b"1")
+#: Bytes of file pages or shared memory that are worth a look at status, of somebody known and at first sight.
+_LITTLE = 1 << 20
+_MUCH = 16 << 20
 
 #: What a look at a process may find: gone (or its pid reused), unchanged, changed.
 LookResult = int
@@ -84,8 +95,11 @@ GONE, SAME, CHANGED = 0, 1, 2
 class ProcessReader:
     """Brings a process up to date from its files."""
 
-    def __init__(self, files: ProcessFiles, page: int) -> None:
+    def __init__(self, files: ProcessFiles, machine: MachineMemory, page: int) -> None:
         self._files = files
+        self._machine = machine
+        #: In the first round everyone has a history; later ones have it while we look.
+        self.is_first_round = True
         self._page = page
 
     def read(self, process: Process, ran: bool) -> LookResult:
@@ -97,17 +111,28 @@ class ProcessReader:
         """Takes over what is new in a stat line and in what goes with it."""
         # What follows the fields we use changes with every move to another CPU.
         changed = not text.startswith(process.stat_used)
-        if changed:
+        if changed or process.looks == 1 or process.task:
             comm, fields = split_stat(text)
             if int(fields[START]) != process.start_ticks or fields[PGRP].startswith(b"-"):
                 return GONE
+            if (
+                fields[STATE] == b"Z"
+                and fields[THREADS] not in _ONE
+                and not self._ask_thread(process, fields)
+            ):
+                return GONE
             size = (int(fields[VIRTUAL]), int(fields[RESIDENT]) * self._page)
+            before = process.resident
             has_grown = size != (process.virtual, process.resident)
             process.virtual, process.resident = size
             self._take_fields(process, comm, fields)
             process.stat_used = text[: len(text) - len(fields[-1])]
             if has_grown or process.shared is None:
                 self._take_statm(process)
+            faults = process.minor + process.used[2]
+            if has_grown or faults != process.faults or process.files is None:
+                self._take_faults(process, faults, before)
+                changed = changed or has_grown or process.is_marked
         if ran and process.io_fd != DENIED:
             changed = self._read_io(process) or changed
         process.looks += 1
@@ -128,6 +153,7 @@ class ProcessReader:
         process.threads = int(f[THREADS])
         process.minor = int(f[MINOR])
         process.used = (int(f[USER]), int(f[SYSTEM]), int(f[MAJOR]))
+        process.child_faults = int(f[CHILD_MINOR]) + int(f[CHILD_MAJOR])
         process.reaped = (int(f[CHILD_USER]), int(f[CHILD_SYSTEM]), int(f[CHILD_MAJOR]))
 
     def _take_statm(self, process: Process) -> None:
@@ -137,6 +163,44 @@ class ProcessReader:
             return
         shared, data = shared_and_data_pages(statm)
         process.shared, process.data_stack = shared * self._page, data * self._page
+
+    def _ask_thread(self, process: Process, f: list[bytes]) -> bool:
+        """The main thread ended and shows no memory: another thread does. False if none can be read yet."""
+        text = self._files.thread_stat(process)
+        if text is None:
+            f[VIRTUAL], f[RESIDENT] = b"%d" % process.virtual, b"%d" % (process.resident // self._page)
+            return process.looks > 0
+        _, of_thread = split_stat(text)
+        f[VIRTUAL], f[RESIDENT] = of_thread[VIRTUAL], of_thread[RESIDENT]
+        return True
+
+    def _take_faults(self, process: Process, faults: int, before: int) -> None:
+        """Notes how much its faults can have brought, and reads its marks where that can matter."""
+        process.is_resized = True
+        grown = self._machine.growth(faults - process.faults)
+        process.faults = faults
+        process.grown += grown
+        if self._is_status_due(process, before, grown):
+            sizes = parse_sizes(self._files.status(process) or b"")
+            if sizes is not None:
+                process.mark, process.files, process.shmem, process.huge = sizes
+                process.shared_then = process.shared or 0
+                process.is_marked = True
+
+    def _is_status_due(self, process: Process, before: int, grown: int) -> bool:
+        """Status costs twice as much as stat: it is read where it can say something new."""
+        shared = process.shared or 0
+        if not process.virtual:
+            return False
+        if process.files is None:
+            if process.looks == 1 or self.is_first_round or shared >= _MUCH:
+                return True
+        elif abs(shared - process.shared_then) > max(_LITTLE, process.resident >> 5):
+            return True
+        if not grown:
+            return process.huge > 0 and self._machine.has_hugetlb_changed()
+        known = max(process.mark, process.resident)
+        return before + grown > known + max(2 * _LITTLE, known >> 5) or self._machine.has_hugetlb_changed()
 
     def _read_io(self, process: Process) -> bool:
         """Whether the I/O counters changed."""

@@ -10,6 +10,7 @@ from vmsonar_archive.records import Capability
 from vmsonar.collectors.base import capability
 from vmsonar.collectors.process.activity import activity
 from vmsonar.collectors.process.files import ProcessFiles
+from vmsonar.collectors.process.machine_memory import MachineMemory
 from vmsonar.collectors.process.model import DENIED, PF_KTHREAD, Process
 from vmsonar.collectors.process.reader import CHANGED, GONE, LookResult, ProcessReader, encode_process
 from vmsonar.host.proc_pid import FLAGS, START, ignores_children, split_stat
@@ -35,7 +36,8 @@ class ProcessTable:
     def __init__(self, proc: str, descriptors: int, kernel_threads: bool) -> None:
         self.files = ProcessFiles(proc, descriptors)
         self._activity = activity(proc, self.files)
-        self._reader = ProcessReader(self.files, os.sysconf("SC_PAGE_SIZE"))
+        self.machine = MachineMemory(proc)
+        self._reader = ProcessReader(self.files, self.machine, os.sysconf("SC_PAGE_SIZE"))
         self.by_name: dict[str, Process] = {}
         self.by_pid: dict[int, Process] = {}
         self.children: dict[int, set[Process]] = {}
@@ -73,6 +75,7 @@ class ProcessTable:
     def end_round(self, now: int) -> None:
         """Remembers when this round ended; the next one is measured from here."""
         self._checked = now
+        self._reader.is_first_round = False
 
     def look(self, process: Process, ran: bool = True) -> LookResult:
         """Reads a process anew."""
@@ -132,6 +135,7 @@ class ProcessTable:
         for process in self.by_pid.values():
             self.files.release(process)
         self.files.close()
+        self.machine.close()
 
     def _given_out(self, now: int) -> range | None:
         """The pids among which all newcomers are, or None when the list must be taken.
