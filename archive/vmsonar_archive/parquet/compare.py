@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from vmsonar_archive.format import layout
 from vmsonar_archive.format.layout import SAMPLE, SegmentName
 from vmsonar_archive.parquet.derive import derive_day
-from vmsonar_archive.parquet.files import read_footer, refuse_huge_footer
-from vmsonar_archive.parquet.schema import SAMPLES, SYSINFO, arrow
+from vmsonar_archive.parquet.files import footer_of, read_footer, refuse_huge_footer
+from vmsonar_archive.parquet.schema import SAMPLES, SERIES_DAY, SYSINFO, arrow
 from vmsonar_archive.read.findings import Code, Finding
 from vmsonar_archive.read.reader import Archive
 from vmsonar_archive.read.source import Source, open_source
@@ -119,13 +119,23 @@ def _difference(source: Source, path: str, derived: Path | None) -> str | None:
         with source.open(path) as stream:
             refuse_huge_footer(stream)
             with opened(stream) as found, opened(derived) as honest:
+                if _is_of_older_rule(found, honest):
+                    return None
                 if found.metadata.num_rows != honest.metadata.num_rows:
                     return f"has {found.metadata.num_rows} rows, its records give {honest.metadata.num_rows}"
                 if _bytes(found) > 2 * _bytes(honest) + _SLACK_BYTES:
                     return "declares far more than its records give"
-                if not found.schema_arrow.equals(honest.schema_arrow):
+                known = set(found.schema_arrow.names)
+                columns = [name for name in honest.schema_arrow.names if name in known]
+                if not found.schema_arrow.equals(_only(honest.schema_arrow, columns)):
                     return "has other columns than its records give"
-                return None if _same_rows(found, honest) else "differs from the records it was made from"
+                if _has_values(honest, [name for name in honest.schema_arrow.names if name not in known]):
+                    return "lacks columns that its records have"
+                return (
+                    None
+                    if _same_rows(found, honest, columns)
+                    else "differs from the records it was made from"
+                )
     except (pa.ArrowException, OSError, ValueError, MemoryError, VmsonarError) as error:
         # Only the text tells it where the Thrift library ran out of memory.
         if isinstance(error, MemoryError) or "bad_alloc" in str(error):
@@ -138,8 +148,27 @@ def _bytes(file: Any) -> int:
     return sum(int(group.total_byte_size) for group in groups)
 
 
-def _same_rows(found: Any, honest: Any) -> bool:
-    theirs, ours = found.iter_batches(_BATCH), honest.iter_batches(_BATCH)
+def _is_of_older_rule(found: Any, honest: Any) -> bool:
+    """Whether a summary was made by an earlier version, which summed up otherwise."""
+    theirs, ours = (footer_of(each.metadata) for each in (found, honest))
+    return theirs.table == ours.table == SERIES_DAY and theirs.rule < ours.rule
+
+
+def _only(schema: Any, columns: list[str]) -> Any:
+    return arrow().schema([schema.field(name) for name in columns], schema.metadata)
+
+
+def _has_values(file: Any, columns: list[str]) -> bool:
+    """Whether any of these columns, which an earlier version did not know, holds anything."""
+    return bool(columns) and any(
+        column.null_count < len(column)
+        for batch in file.iter_batches(_BATCH, columns=columns)
+        for column in batch.columns
+    )
+
+
+def _same_rows(found: Any, honest: Any, columns: list[str]) -> bool:
+    theirs, ours = found.iter_batches(_BATCH), honest.iter_batches(_BATCH, columns=columns)
     left = right = None
     while True:
         left = left if left is not None and left.num_rows else next(theirs, None)
