@@ -85,7 +85,8 @@ NOT_TOLD: Rows = {
 
 #: A process: its own I/O and that of children it waited for.
 PARENT: Rows = {
-    120: {"read_bytes": 100, "write_bytes": 1000, "resident": 10 * MIB, "shared": 0, "user_ticks": 50, "system_ticks": 0},
+    120: {"read_bytes": 100, "write_bytes": 1000, "resident": 10 * MIB, "shared": 0,
+          "user_ticks": 50, "system_ticks": 0},
     130: {"read_bytes": 500, "write_bytes": 9000, "child_read_bytes": 300, "child_write_bytes": 7000,
           "resident": 10 * MIB, "shared": 0, "resident_peak": 64 * MIB, "user_ticks": 60, "system_ticks": 0},
 }  # fmt: skip

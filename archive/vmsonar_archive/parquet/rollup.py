@@ -3,7 +3,7 @@
 The rule for rises: a series that began since the sample before counted from zero; a counter that fell was reset, and
 its rise is its new value in tables whose counters restart at zero (RESET_TO_ZERO), unknown in others. An interval lasts
 from the row before, or from the start, to the row or to the death of its last member. A job's row that finds nobody is
-an end: its counters count, its gauges do not. The views of vmsonar_inspect go by the same rule in SQL (tables/views.py).
+an end: its counters count, its gauges do not. The views of vmsonar_inspect follow this rule in SQL (tables/views.py).
 """
 
 import math
@@ -222,7 +222,7 @@ def _column(series: Series, name: str, words: Sequence[str] = ()) -> Any:
 
 
 def _rises(series: Series, values: Any) -> tuple[Any, Any, Any, Any]:
-    """For each row how far a counter rose, in how many seconds, over how many its rate is taken, and whether it began."""
+    """For each row how far a counter rose, in how many seconds, over how many its rate counts, and whether it began."""
     import pyarrow.compute as pc
 
     def seconds_since(clock: Any) -> Any:

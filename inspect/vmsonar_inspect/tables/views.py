@@ -97,9 +97,16 @@ def _of(measure: str, column: str) -> str:
 
 def _gap(gap: str, counter: str) -> str:
     """How much further apart a total and its bound are at the end of the record than at its beginning."""
-    last = f"CASE WHEN {_of(gap, 'last_boottime')} >= {_of(counter, 'last_boottime')} THEN {_of(gap, 'last_value')} ELSE 0.0 END"
-    began = f"BOOL_OR(measure = '{counter}' AND begins) OR {_of(gap, 'first_boottime')} > {_of(counter, 'first_boottime')}"
-    return f"{last} - CASE WHEN {began} THEN 0.0 ELSE COALESCE({_of(gap, 'first_value')}, 0.0) END AS {gap}"
+    is_late = f"{_of(gap, 'first_boottime')} > {_of(counter, 'first_boottime')}"
+    first = f"COALESCE({_of(gap, 'first_value')}, 0.0)"
+    began = f"BOOL_OR(measure = '{counter}' AND begins) OR {is_late}"
+    return f"{_gap_at_end(gap, counter)} - CASE WHEN {began} THEN 0.0 ELSE {first} END AS {gap}"
+
+
+def _gap_at_end(gap: str, counter: str) -> str:
+    """How far a total and its bound are apart at the end; days without any gap have no row of it."""
+    is_last = f"{_of(gap, 'last_boottime')} >= {_of(counter, 'last_boottime')}"
+    return f"CASE WHEN {is_last} THEN {_of(gap, 'last_value')} ELSE 0.0 END"
 
 
 def _worded(measure: str, column: str, words: tuple[str, ...], name: str = "") -> str:
@@ -116,10 +123,7 @@ def _latest_peak(measure: str) -> str:
 def _doubts() -> str:
     """What the totals of a series say about how sure its figures are."""
     gaps = [_gap(f"{name}_{side}", counter) for name, counter in _GAPS.items() for side in ("below", "above")]
-    absolute = " + ".join(
-        f"CASE WHEN {_of(gap, 'last_boottime')} >= {_of('cpu', 'last_boottime')} THEN {_of(gap, 'last_value')} ELSE 0.0 END"
-        for gap in ("cpu_below", "cpu_above")
-    )
+    absolute = " + ".join(_gap_at_end(gap, "cpu") for gap in ("cpu_below", "cpu_above"))
     return ",\n        ".join(
         (
             *gaps,
@@ -160,17 +164,21 @@ def _bounds(name: str, figure: str, whole: bool = True) -> str:
 
 _BY_CLOCK = "boottime DESC, seq DESC"
 _PROCESS = {
-    **{"source": "process", "number": "pid", "alive": "cpu", "doubts": _doubts()},
-    **{
-        "runtime": "r.runtime_seconds",
-        "until": "boottime",
-        "is_alive": "TRUE",
-        "counts_anew": "FALSE",
-        "seen_before": "",
-    },
+    "source": "process",
+    "number": "pid",
+    "alive": "cpu",
+    "doubts": _doubts(),
+    "runtime": "r.runtime_seconds",
+    "until": "boottime",
+    "is_alive": "TRUE",
+    "counts_anew": "FALSE",
+    "seen_before": "",
 }
 _JOB = {
-    **{"source": "job", "number": "pgid", "alive": "processes", "doubts": _doubts()},
+    "source": "job",
+    "number": "pgid",
+    "alive": "processes",
+    "doubts": _doubts(),
     "until": "CASE WHEN end_boottime < boottime THEN end_boottime ELSE boottime END",
     "runtime": "CASE WHEN n.job_source = 'no_group' THEN NULL ELSE r.runtime_seconds END AS runtime_seconds",
     "is_alive": "COALESCE(processes, 1) > 0",
