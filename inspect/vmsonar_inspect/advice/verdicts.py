@@ -165,7 +165,7 @@ def _judged(
             for busy in (cores.p95, cores.peak)
         )
         advice.size_p95 = fitting(book.sizes, p95, memory.p95, busy_gpus)
-        advice.size_peak = fitting(book.sizes, peak, safe_peak(advice), busy_gpus)
+        advice.size_peak = fitting(book.sizes, peak, _safe_need(advice, book.sizes.headroom), busy_gpus)
         words = [*_cpu_doubt(advice), *_memory_doubt(advice)]
         advice.size_doubt = " ".join(words) or None
         advice.size_is_lower_bound = any("at least" in each for each in words)
@@ -183,6 +183,14 @@ def safe_peak(advice: model.Advice) -> float | None:
     if peak is None or high is None:
         return peak
     return max(peak, min(high, advice.memory_total_bytes or high))
+
+
+def _safe_need(advice: model.Advice, headroom: float) -> float | None:
+    """The memory that a size must hold; a bound that only the machine's own size limits asks for no larger one."""
+    peak, most, whole = advice.memory_bytes.peak, safe_peak(advice), advice.memory_total_bytes
+    if peak is None or most is None or whole is None:
+        return most
+    return max(peak, min(most, whole / (1 + headroom)))
 
 
 def _cpu_doubt(advice: model.Advice) -> Iterator[str]:

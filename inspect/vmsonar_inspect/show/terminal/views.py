@@ -60,7 +60,7 @@ def _head(story: Story, zone: tzinfo) -> list[Text]:
         Text.assemble((f"job {plain(job.job)}", "bold"), f"  {plain(job.command)}"),
         Text(f"{plain(job.user)} on {plain(job.hostname)}, {plain(job.program)}", style="dim"),
         Text(f"{when}, {story.ended_by}"),
-        Text(f"{cost}, seen in {units.count(job.samples)} samples"),
+        Text(f"{cost}, seen in {units.plural(job.samples, 'sample')}"),
         *(Text(words, style="dim") for words in doubts_of(job)),
     ]
 
