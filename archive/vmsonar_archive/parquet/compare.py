@@ -35,6 +35,7 @@ _MEMORY = 128 * 1024 * 1024
 _SECONDS = 30
 # On top of that a second for each of these.
 _BYTES_PER_SECOND = 256 * 1024
+_OLDER = "was summed up by the rule of an earlier version, and not compared"
 
 
 def compare_tables(source: Source) -> Iterator[Finding]:
@@ -104,7 +105,11 @@ def _differences(name: str, paths: list[str], derived: dict[str, Path]) -> list[
     pa.set_memory_pool(pa.system_memory_pool())
     with closing(open_source(Path(name))) as source:
         found = ((path, _difference(source, path, derived.get(PurePath(path).stem))) for path in paths)
-        return [Finding.of(Code.CORRUPT, path, reason) for path, reason in found if reason is not None]
+        return [Finding.of(_code(reason), path, reason) for path, reason in found if reason is not None]
+
+
+def _code(reason: str) -> Code:
+    return Code.UNCHECKED_TABLES if reason == _OLDER else Code.CORRUPT
 
 
 def _difference(source: Source, path: str, derived: Path | None) -> str | None:
@@ -120,7 +125,7 @@ def _difference(source: Source, path: str, derived: Path | None) -> str | None:
             refuse_huge_footer(stream)
             with opened(stream) as found, opened(derived) as honest:
                 if _is_of_older_rule(found, honest):
-                    return None
+                    return _OLDER
                 if found.metadata.num_rows != honest.metadata.num_rows:
                     return f"has {found.metadata.num_rows} rows, its records give {honest.metadata.num_rows}"
                 if _bytes(found) > 2 * _bytes(honest) + _SLACK_BYTES:
