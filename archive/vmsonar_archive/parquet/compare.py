@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from vmsonar_archive.format import layout
 from vmsonar_archive.format.layout import SAMPLE, SegmentName
 from vmsonar_archive.parquet.derive import derive_day
-from vmsonar_archive.parquet.files import read_footer, refuse_huge_footer
-from vmsonar_archive.parquet.schema import SAMPLES, SYSINFO, arrow
+from vmsonar_archive.parquet.files import footer_of, read_footer, refuse_huge_footer
+from vmsonar_archive.parquet.schema import SAMPLES, SERIES_DAY, SYSINFO, arrow
 from vmsonar_archive.read.findings import Code, Finding
 from vmsonar_archive.read.reader import Archive
 from vmsonar_archive.read.source import Source, open_source
@@ -35,6 +35,7 @@ _MEMORY = 128 * 1024 * 1024
 _SECONDS = 30
 # On top of that a second for each of these.
 _BYTES_PER_SECOND = 256 * 1024
+_OLDER = "was summed up by the rule of an earlier version, and not compared"
 
 
 def compare_tables(source: Source) -> Iterator[Finding]:
@@ -104,7 +105,11 @@ def _differences(name: str, paths: list[str], derived: dict[str, Path]) -> list[
     pa.set_memory_pool(pa.system_memory_pool())
     with closing(open_source(Path(name))) as source:
         found = ((path, _difference(source, path, derived.get(PurePath(path).stem))) for path in paths)
-        return [Finding.of(Code.CORRUPT, path, reason) for path, reason in found if reason is not None]
+        return [Finding.of(_code(reason), path, reason) for path, reason in found if reason is not None]
+
+
+def _code(reason: str) -> Code:
+    return Code.UNCHECKED_TABLES if reason == _OLDER else Code.CORRUPT
 
 
 def _difference(source: Source, path: str, derived: Path | None) -> str | None:
@@ -119,14 +124,23 @@ def _difference(source: Source, path: str, derived: Path | None) -> str | None:
         with source.open(path) as stream:
             refuse_huge_footer(stream)
             with opened(stream) as found, opened(derived) as honest:
+                if _is_of_older_rule(found, honest):
+                    return _OLDER
                 if found.metadata.num_rows != honest.metadata.num_rows:
                     return f"has {found.metadata.num_rows} rows, its records give {honest.metadata.num_rows}"
                 if _bytes(found) > 2 * _bytes(honest) + _SLACK_BYTES:
                     return "declares far more than its records give"
-                added = _added_since(found.schema_arrow, honest.schema_arrow)
-                if added is None or not _are_null(honest, added):
+                known = set(found.schema_arrow.names)
+                columns = [name for name in honest.schema_arrow.names if name in known]
+                if not found.schema_arrow.equals(_only(honest.schema_arrow, columns)):
                     return "has other columns than its records give"
-                return None if _same_rows(found, honest) else "differs from the records it was made from"
+                if _has_values(honest, [name for name in honest.schema_arrow.names if name not in known]):
+                    return "lacks columns that its records have"
+                return (
+                    None
+                    if _same_rows(found, honest, columns)
+                    else "differs from the records it was made from"
+                )
     except (pa.ArrowException, OSError, ValueError, MemoryError, VmsonarError) as error:
         # Only the text tells it where the Thrift library ran out of memory.
         if isinstance(error, MemoryError) or "bad_alloc" in str(error):
@@ -134,27 +148,32 @@ def _difference(source: Source, path: str, derived: Path | None) -> str | None:
         return f"cannot be read as a table: {str(error).splitlines()[0][:150]}"
 
 
-def _added_since(found: Any, honest: Any) -> list[str] | None:
-    """The columns that a table of an earlier version lacks; None if it is not of one."""
-    theirs = [field for field in honest if field.name in found.names]
-    if [*found] != theirs:
-        return None
-    return [field.name for field in honest if field.name not in found.names]
-
-
-def _are_null(honest: Any, columns: list[str]) -> bool:
-    """Whether the records say nothing of these: they were written before the columns existed."""
-    batches = honest.iter_batches(_BATCH, columns=columns) if columns else ()
-    return all(column.null_count == len(column) for batch in batches for column in batch.columns)
-
-
 def _bytes(file: Any) -> int:
     groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
     return sum(int(group.total_byte_size) for group in groups)
 
 
-def _same_rows(found: Any, honest: Any) -> bool:
-    theirs, ours = found.iter_batches(_BATCH), honest.iter_batches(_BATCH, columns=found.schema_arrow.names)
+def _is_of_older_rule(found: Any, honest: Any) -> bool:
+    """Whether a summary was made by an earlier version, which summed up otherwise."""
+    theirs, ours = (footer_of(each.metadata) for each in (found, honest))
+    return theirs.table == ours.table == SERIES_DAY and theirs.rule < ours.rule
+
+
+def _only(schema: Any, columns: list[str]) -> Any:
+    return arrow().schema([schema.field(name) for name in columns], schema.metadata)
+
+
+def _has_values(file: Any, columns: list[str]) -> bool:
+    """Whether any of these columns, which an earlier version did not know, holds anything."""
+    return bool(columns) and any(
+        column.null_count < len(column)
+        for batch in file.iter_batches(_BATCH, columns=columns)
+        for column in batch.columns
+    )
+
+
+def _same_rows(found: Any, honest: Any, columns: list[str]) -> bool:
+    theirs, ours = found.iter_batches(_BATCH), honest.iter_batches(_BATCH, columns=columns)
     left = right = None
     while True:
         left = left if left is not None and left.num_rows else next(theirs, None)

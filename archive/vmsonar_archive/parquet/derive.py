@@ -18,7 +18,7 @@ from vmsonar_archive.format.journal import Journal
 from vmsonar_archive.format.lines import BadLine, decode_sysinfo
 from vmsonar_archive.parquet.decode import RowCollector, column
 from vmsonar_archive.parquet.files import Footer, SourceSegment, table_file
-from vmsonar_archive.parquet.rollup import MEASURES, SeriesDay, group_numbers
+from vmsonar_archive.parquet.rollup import MEASURES, RULE, SeriesDay, group_numbers
 from vmsonar_archive.parquet.schema import (
     JOINED,
     SAMPLES,
@@ -110,6 +110,8 @@ class Derivation:
         kinds = astuple(sample)[len(STAMP_FIELDS) :]
         for collector, rows in zip(self._collectors.values(), kinds, strict=True):
             if rows:
+                if collector.table == "job":
+                    self._starts.with_jobs.add(number)
                 collector.add(number, rows)
                 if collector.bytes > _COLLECT_BYTES:
                     self._flush(collector.table)
@@ -185,6 +187,7 @@ class Derivation:
             sources=self._sources,
             spans=stamps.spans(),
             left_out=self._result.bad if table == SAMPLES else 0,
+            rule=RULE if table == SERIES_DAY else 1,
         )
         path = self._folder / f"{name}.parquet"
         with table_file(path, footer, durable=self._durable) as write:

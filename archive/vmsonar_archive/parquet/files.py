@@ -45,6 +45,8 @@ class Footer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     spans: list[Span] = []
     #: Rows and records of the day that no table can hold, as one with a number beyond 64 bits; on `samples` alone.
     left_out: int = 0
+    #: The rule that a summary was made by (parquet/rollup.py).
+    rule: int = 1
 
 
 def _metadata(footer: Footer) -> dict[bytes, bytes]:
@@ -69,13 +71,17 @@ def read_footer(source: Any) -> Footer:
 
     try:
         refuse_huge_footer(source)
-        known = pq.read_metadata(source).metadata or {}
-        footer = msgspec.json.decode(known[_KEY], type=Footer)
+        footer = footer_of(pq.read_metadata(source))
     except (KeyError, msgspec.MsgspecError, arrow().ArrowInvalid, OSError) as error:
         raise FormatError(f"{source} is not a table of ours: {error}") from None
     if footer.format > FORMAT:
         raise FormatError(f"{source} is written in format {footer.format}: install a newer vmsonar")
     return footer
+
+
+def footer_of(metadata: Any) -> Footer:
+    """The footer in a file's metadata."""
+    return msgspec.json.decode((metadata.metadata or {})[_KEY], type=Footer)
 
 
 def refuse_huge_footer(source: Any) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from vmsonar_archive.parquet.files import Footer, read_footer, table_file
-from vmsonar_archive.parquet.rollup import MEASURES, SeriesDay
+from vmsonar_archive.parquet.rollup import MEASURES, RULE, SeriesDay
 from vmsonar_archive.parquet.schema import SAMPLES, SERIES_DAY, SERIES_KEYS, STAMP_FIELDS, arrow
 from vmsonar_archive.parquet.stamps import Stamps, Starts
 from vmsonar_archive.records import Stamp
@@ -32,9 +32,12 @@ def resummarize_table(
     day = SeriesDay(footer.archive, starts, [table])
     numbers = stamps.numbers()
     boots = {boot: code for code, boot in enumerate(stamps.boots)}
+    if table == "job" and table in files:
+        for rows in _row_groups(files[table], ["run", "boot", "seq"]):
+            starts.with_jobs.update(numbers[one] for one in set(_identities(rows)) if one in numbers)
     for rows in _row_groups(files[table]) if table in files else ():
         _add_group(table, rows, numbers, boots, day)
-    told = Footer(table=SERIES_DAY, archive=footer.archive, day=footer.day, spans=stamps.spans())
+    told = Footer(table=SERIES_DAY, archive=footer.archive, day=footer.day, spans=stamps.spans(), rule=RULE)
     with table_file(target, told, durable=False) as write:
         write(day.table())
 
@@ -47,7 +50,7 @@ def rewrite(
 
     made = {table: _filtered(path, folder / f"{table}.parquet", accepts) for table, path in files.items()}
     summary = folder / f"{SERIES_DAY}.parquet"
-    footer = replace(read_footer(made[SAMPLES]), table=SERIES_DAY)
+    footer = replace(read_footer(made[SAMPLES]), table=SERIES_DAY, rule=RULE)
     part = folder / "part"
     parts = []
     for table in MEASURES:

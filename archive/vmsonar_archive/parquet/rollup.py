@@ -1,8 +1,9 @@
 """Summaries per series and day: reset-aware rises, extremes and log-histograms (series_day.parquet).
 
 The rule for rises: a series that began since the sample before counted from zero; a counter that fell was reset, and
-its rise is its new value in tables whose counters restart at zero (RESET_TO_ZERO), unknown in others. The views of
-vmsonar_inspect compute rises by the same rule in SQL (tables/views.py).
+its rise is its new value in tables whose counters restart at zero (RESET_TO_ZERO), unknown in others. An interval lasts
+from the row before, or from the start, to the row or to the death of its last member. A job's row that finds nobody is
+an end: its counters count, its gauges do not. The views of vmsonar_inspect follow this rule in SQL (tables/views.py).
 """
 
 import math
@@ -31,16 +32,39 @@ class Measure:
     histogram: bool = False
     #: The values are divided by this; None stands for ticks per second.
     divisor: float | None = 1.0
-    #: A field that is taken off.
-    less: str | None = None
+    #: Fields that are taken off.
+    less: tuple[str, ...] = ()
+    #: Which rows count: all, those of living jobs (True), or those that find nobody (False).
+    alive: bool | None = None
+    #: What is unknown is zero, and a series that has nothing else is left out.
+    sparse: bool = False
+    #: The words of a choice, the weakest last: the value is the place of the word.
+    words: tuple[str, ...] = ()
 
 
 def _counter(name: str, *fields: str, divisor: float | None = 1.0, histogram: bool = False) -> Measure:
     return Measure(name, fields or (name,), counter=True, histogram=histogram, divisor=divisor)
 
 
-def _gauge(name: str, *fields: str, histogram: bool = False, less: str | None = None) -> Measure:
-    return Measure(name, fields or (name,), histogram=histogram, less=less)
+def _gauge(
+    name: str, *fields: str, histogram: bool = False, less: str | None = None, alive: bool | None = None
+) -> Measure:
+    taken = () if less is None else (less,)
+    return Measure(name, fields or (name,), histogram=histogram, less=taken, alive=alive)
+
+
+def _doubt(name: str, low: str, high: str, *fields: str, divisor: float | None = 1.0) -> tuple[Measure, ...]:
+    """How far the truth may lie below and above a total."""
+    return (
+        Measure(f"{name}_below", fields, less=(low,), sparse=True, divisor=divisor),
+        Measure(f"{name}_above", (high,), less=fields, sparse=True, divisor=divisor),
+    )
+
+
+#: The words of sources, the weakest last.
+TOLD_BY = ("accounts", "lifeline", "samples")
+MEMORY_BY = ("sum", "pss", "estimate")
+PEAK_BY = ("accounts", "high_water", "sampled")
 
 
 MEASURES: dict[str, tuple[Measure, ...]] = {
@@ -48,7 +72,10 @@ MEASURES: dict[str, tuple[Measure, ...]] = {
         _counter("cpu", "user_ticks", "system_ticks", divisor=None, histogram=True),
         _counter("read_bytes"),
         _counter("write_bytes"),
+        Measure("child_read_bytes", ("child_read_bytes",), counter=True, sparse=True),
+        Measure("child_write_bytes", ("child_write_bytes",), counter=True, sparse=True),
         _gauge("memory", "resident", less="shared", histogram=True),
+        _gauge("resident_peak"),
     ),
     "job": (
         _counter("cpu", "user_ticks", "system_ticks", divisor=None, histogram=True),
@@ -57,12 +84,25 @@ MEASURES: dict[str, tuple[Measure, ...]] = {
         _counter("read_bytes", histogram=True),
         _counter("write_bytes", histogram=True),
         _counter("major_faults"),
-        _gauge("memory", histogram=True),
-        _gauge("processes"),
+        *_doubt("cpu", "cpu_ticks_low", "cpu_ticks_high", "user_ticks", "system_ticks", divisor=None),
+        *_doubt("read", "read_bytes_low", "read_bytes_high", "read_bytes"),
+        *_doubt("write", "write_bytes_low", "write_bytes_high", "write_bytes"),
+        Measure("cpu_source", ("cpu_source",), words=TOLD_BY),
+        Measure("io_source", ("io_source",), words=TOLD_BY),
+        _gauge("memory", histogram=True, alive=True),
+        Measure("memory_source", ("memory_source",), alive=True, words=MEMORY_BY),
+        _gauge("memory_peak"),
+        _gauge("memory_peak_low"),
+        _gauge("memory_peak_high"),
+        Measure("memory_peak_source", ("memory_peak_source",), words=PEAK_BY),
+        _gauge("memory_charged_peak"),
+        _gauge("processes", alive=True),
         _gauge("processes_seen"),
-        _gauge("threads", histogram=True),
+        _gauge("threads", histogram=True, alive=True),
         _gauge("unattributed"),
         _gauge("io_partial"),
+        _gauge("gone", "processes", alive=False),
+        Measure("end", ("end_boottime",), divisor=1e9),
     ),
     "container": (
         _counter("cpu", "cpu_time", divisor=1e9, histogram=True),
@@ -91,8 +131,10 @@ RESET_TO_ZERO = frozenset({"container"})
 BASE = 1.02
 #: The bucket of values that are not above zero.
 ZERO_BUCKET = -100_000
-# The shortest first interval, in seconds: ticks are too coarse for less.
+# The least seconds that a rate of a first or last interval is taken over: ticks are too coarse for less.
 _SHORTEST = 1.0
+#: The version of this rule, which the footer of a summary names.
+RULE = 2
 
 
 #: The columns of a summary: what is aggregated over the rows of a series, and how.
@@ -123,6 +165,8 @@ class Series:
     #: The number of the series each row belongs to, rising from 0.
     group: "pa.Array"
     boottime: "pa.Array"
+    #: The boot clock up to which each row speaks: that of its sample, or the death of the last member before it.
+    until: "pa.Array"
     #: The boot clock at the sample before each row's, where a series may have been away in between.
     previous: "pa.Array | None" = None
 
@@ -134,38 +178,56 @@ def _measured(series: Series, measure: Measure) -> "pa.Table | None":
     values = _values(series, measure)
     if values.null_count == len(values):
         return None
-    if values.null_count:
+    if values.null_count and measure.sparse:
+        values = pc.fill_null(values, 0.0)
+    elif values.null_count:
         known = pc.is_valid(values)
-        columns = {name: getattr(series, name) for name in ("group", "boottime", "previous")}
+        columns = {name: getattr(series, name) for name in ("group", "boottime", "until", "previous")}
         kept = {name: column.filter(known) for name, column in columns.items() if column is not None}
         series, values = replace(series, **kept), values.filter(known)
     if measure.counter:
-        return _grouped(series, measure, values, *_rises(series, values))
-    return _grouped(series, measure, values, values, None, arrow().repeat(False, len(values)))
+        found = _grouped(series, measure, values, *_rises(series, values))
+    else:
+        found = _grouped(series, measure, values, values, None, None, arrow().repeat(False, len(values)))
+    return found.filter(pc.greater(found["highest_value"], 0.0)) if measure.sparse else found
 
 
 def _values(series: Series, measure: Measure) -> "pa.Array":
-    pa = arrow()
     import pyarrow.compute as pc
 
-    def column(name: str) -> Any:
-        return series.rows[name].combine_chunks().cast(pa.float64(), safe=False)
-
-    total = reduce(pc.add, map(column, measure.fields))
-    if measure.less is not None:
+    total = reduce(pc.add, (_column(series, name, measure.words) for name in measure.fields))
+    if measure.less:
+        taken = reduce(pc.add, (_column(series, name) for name in measure.less))
         # The two were read one after the other: of something that grows fast the part can exceed the whole.
-        rest = pc.subtract(total, pc.fill_null(column(measure.less), 0.0))
+        rest = pc.subtract(total, taken if measure.sparse else pc.fill_null(taken, 0.0))
         total = pc.max_element_wise(rest, 0.0, skip_nulls=False)
+    if measure.alive is not None:
+        gone = pc.fill_null(pc.equal(_column(series, "processes"), 0.0), False)
+        total = pc.if_else(gone, None, total) if measure.alive else pc.if_else(gone, total, None)
     divisor = measure.divisor or series.ticks_per_second
     return total if divisor == 1.0 else pc.divide(total, divisor)
 
 
-def _rises(series: Series, values: Any) -> tuple[Any, Any, Any]:
-    """For each row how far a counter rose, in how many seconds, and whether the series began in that time."""
+def _column(series: Series, name: str, words: Sequence[str] = ()) -> Any:
+    """A column as numbers; null in tables that are older than the field."""
+    pa = arrow()
+    import pyarrow.compute as pc
+
+    if name not in series.rows.column_names:
+        return pa.nulls(len(series.rows), pa.float64())
+    column = series.rows[name].combine_chunks()
+    if words:
+        column = pc.index_in(column, value_set=pa.array(words, pa.string()))
+    return column.cast(pa.float64(), safe=False)
+
+
+def _rises(series: Series, values: Any) -> tuple[Any, Any, Any, Any]:
+    """For each row how far a counter rose, in how many seconds, over how many its rate counts, and whether it began."""
     import pyarrow.compute as pc
 
     def seconds_since(clock: Any) -> Any:
-        return pc.divide(pc.subtract(series.boottime, clock).cast("double", safe=False), 1e9)
+        seconds = pc.divide(pc.subtract(series.until, clock).cast("double", safe=False), 1e9)
+        return pc.max_element_wise(seconds, 0.0, skip_nulls=False)
 
     same = pc.equal(series.group, _shift(series.group))
     rise = pc.if_else(same, pc.subtract(values, _shift(values)), None)
@@ -182,7 +244,12 @@ def _rises(series: Series, values: Any) -> tuple[Any, Any, Any]:
     seconds = pc.if_else(begins, begin, seconds)
     # Two rows of one moment have a rise but no rate.
     timed = pc.and_(pc.is_valid(rise), pc.greater(seconds, 0.0))
-    return rise, pc.if_else(timed, seconds, None), begins
+    seconds = pc.if_else(timed, seconds, None)
+    short = pc.or_(begins, pc.less(series.until, series.boottime))
+    if series.table in RESET_TO_ZERO:
+        return rise, seconds, seconds, begins
+    paced = pc.if_else(short, pc.max_element_wise(seconds, _SHORTEST, skip_nulls=False), seconds)
+    return rise, seconds, paced, begins
 
 
 def _shift(column: "pa.Array") -> "pa.Array":
@@ -199,18 +266,18 @@ def _begins(series: Series, same: Any) -> "pa.Array":
     for place in pc.indices_nonzero(pc.invert(pc.fill_null(same, False))).to_pylist():
         start = series.starts[series.group[place].as_py()]
         if start is not None:
-            found[place] = max(series.boottime[place].as_py() / 1e9 - start, _SHORTEST)
+            found[place] = max(series.until[place].as_py() / 1e9 - start, 0.0)
     return pa.array(found, pa.float64())
 
 
 def _grouped(
-    series: Series, measure: Measure, values: Any, amounts: Any, seconds: Any, begins: Any
+    series: Series, measure: Measure, values: Any, amounts: Any, seconds: Any, paced: Any, begins: Any
 ) -> "pa.Table":
-    """One row per series: `amounts` are summed; their extremes are taken as they are or per second."""
+    """One row per series: `amounts` are summed; their extremes are taken as they are or per second of `paced`."""
     pa = arrow()
     import pyarrow.compute as pc
 
-    judged = amounts if seconds is None else pc.divide(amounts, seconds)
+    judged = amounts if paced is None else pc.divide(amounts, paced)
     whole = pa.repeat(1.0, len(values)) if seconds is None else seconds
     frame = pa.table(
         {"group": series.group, "boottime": series.boottime, "value": values, "amount": amounts,
@@ -279,7 +346,8 @@ class SeriesDay:
             for (key, _), first in zip(keys, firsts.to_pylist(), strict=True)
         ]
         before = self._starts.clocks_before(numbers.to_pylist()) if table in RESET_TO_ZERO else None
-        series = Series(table, rows, self._starts.ticks_per_second, starts, group, boottime, before)
+        until = _until(rows, boottime)
+        series = Series(table, rows, self._starts.ticks_per_second, starts, group, boottime, until, before)
         found = [part for measure in MEASURES[table] if (part := _measured(series, measure)) is not None]
         if not found:
             return
@@ -311,6 +379,15 @@ class SeriesDay:
 
     def table(self) -> "pa.Table":
         return arrow().concat_tables(self._parts) if self._parts else schema_of(SERIES_DAY).empty_table()
+
+
+def _until(rows: "pa.Table", boottime: "pa.Array") -> "pa.Array":
+    """The boot clock of each row, or the death that it tells of."""
+    import pyarrow.compute as pc
+
+    if "end_boottime" not in rows.column_names:
+        return boottime
+    return pc.min_element_wise(rows["end_boottime"].combine_chunks(), boottime)
 
 
 def group_numbers(keys: Sequence[tuple[Key, int]]) -> "pa.Array":

@@ -68,6 +68,9 @@ class Stamps:
                 found[after] = before
         return found
 
+    def same_run(self, one: int, other: int) -> bool:
+        return self._run[one] == self._run[other]
+
     def numbers(self) -> dict[tuple[str, str, int], int]:
         """The number of every stamp by its run, boot and seq."""
         runs, boots = list(self._runs), list(self._boots)
@@ -103,6 +106,8 @@ class Starts:
         self.stamps = stamps
         self.ticks_per_second = ticks_per_second
         self._containers: dict[str, set[datetime]] = {}
+        #: The numbers of the stamps that have job rows.
+        self.with_jobs: set[int] = set()
 
     def learn(self, rows: "pa.Table") -> None:
         """Takes in rows of container_info."""
@@ -138,4 +143,8 @@ class Starts:
         if not isinstance(key[-1], int):
             return None
         start = key[-1] / self.ticks_per_second
-        return start if start * 1e9 >= clock - _COARSENESS else None
+        if start * 1e9 >= clock - _COARSENESS:
+            return start
+        # A group made by processes that were there before counts from where the recorder first had it.
+        is_new = table == "job" and previous in self.with_jobs and self.stamps.same_run(previous, first)
+        return clock / 1e9 if is_new else None

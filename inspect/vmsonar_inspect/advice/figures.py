@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from msgspec.structs import asdict
 
 from vmsonar_inspect.facts import units
+from vmsonar_inspect.facts.fields import shown_field
 from vmsonar_inspect.facts.jobs import JobContext
 from vmsonar_inspect.facts.model import ContainerUse, Coverage, GpuUse, JobUse, Machine, NodeUse, Use
 from vmsonar_inspect.facts.queries import total
 
 Figures = Mapping[str, float | None]
+#: What stands before a figure that is not exact, by its name.
+Marks = Mapping[str, str]
+NO_MARKS: Marks = {}
 
 _BY_WRITER: dict[units.Writer, str] = {
     units.count: """
@@ -36,18 +40,18 @@ WRITERS = {name: write for write, names in _BY_WRITER.items() for name in names.
 _PLACE = re.compile(r"\{(\w+)(?:\|([a-zA-Z ]+))?\}")
 
 
-def written(name: str, value: float | None) -> str:
-    """One figure with its unit."""
-    return WRITERS.get(name, units.count)(value)
+def written(name: str, value: float | None, marks: Marks = NO_MARKS) -> str:
+    """One figure with its unit, and its mark where it is not exact."""
+    return (marks.get(name, "") if value is not None else "") + WRITERS.get(name, units.count)(value)
 
 
-def filled_in(template: str, figures: Figures) -> str:
+def filled_in(template: str, figures: Figures, marks: Marks = NO_MARKS) -> str:
     """Fills every {figure}, or {figure|noun} with the noun in singular or plural; nothing else has a meaning."""
 
     def fill(match: re.Match[str]) -> str:
         value = figures.get(match[1])
         noun = "" if match[2] is None else f" {match[2]}" + ("" if value == 1 else "s")
-        return written(match[1], value) + noun
+        return written(match[1], value, marks) + noun
 
     return _PLACE.sub(fill, template)
 
@@ -141,6 +145,21 @@ def job_figures(job: JobUse, context: JobContext, machine: Machine, use: NodeUse
         **_spread("gpu_util", job.gpu_util),
         "gpu_memory_peak": job.gpu_memory_bytes.peak,
     }
+
+
+#: The fields of a job whose marks its figures have.
+_MARKED_LIKE = {
+    "cpu_seconds": ("cores_mean", "cores_median", "cores_p95", "cores_peak"),
+    "memory_bytes.median": ("memory_mean", "memory_median", "memory_p95"),
+    "memory_bytes.peak": ("memory_peak",),
+    "write_bytes": ("io_rate_mean", "io_share"),
+}
+
+
+def job_marks(job: JobUse) -> Marks:
+    """The marks of the figures that are not exact."""
+    found = {field: shown_field(JobUse, field).mark(job) for field in _MARKED_LIKE}
+    return {name: found[field] for field, names in _MARKED_LIKE.items() if found[field] for name in names}
 
 
 def _coverage(job: JobUse) -> float | None:

@@ -5,17 +5,29 @@ from collections.abc import Iterable, Iterator
 
 from vmsonar_archive.system.text import plain
 
-from vmsonar_inspect.advice.figures import Figures, filled_in, machine_figures, places, ratio
+from vmsonar_inspect.advice.figures import (
+    NO_MARKS,
+    Figures,
+    Marks,
+    filled_in,
+    job_marks,
+    machine_figures,
+    places,
+    ratio,
+)
 from vmsonar_inspect.advice.rules import Enough, Rule, RuleBook, Sizes, parse_condition
-from vmsonar_inspect.facts import model
+from vmsonar_inspect.facts import model, units
+from vmsonar_inspect.facts.fields import shown_field
 from vmsonar_inspect.facts.machine import RATES
 
 
-def judge(book: RuleBook, about: str, subject: str, name: str, figures: Figures) -> list[model.Verdict]:
+def judge(
+    book: RuleBook, about: str, subject: str, name: str, figures: Figures, marks: Marks = NO_MARKS
+) -> list[model.Verdict]:
     """Every verdict on one subject, problems first."""
     known = enough(book.thin, figures)
     return problems_first(
-        _verdict(book, rule_name, rule, subject, name, figures)
+        _verdict(book, rule_name, rule, subject, name, figures, marks)
         for rule_name, rule in book.rules.items()
         if rule.about == about and (rule.certain or known) and _fires(rule, figures)
     )
@@ -50,7 +62,7 @@ def _fires(rule: Rule, figures: Figures) -> bool:
 
 
 def _verdict(
-    book: RuleBook, rule_name: str, rule: Rule, subject: str, name: str, figures: Figures
+    book: RuleBook, rule_name: str, rule: Rule, subject: str, name: str, figures: Figures, marks: Marks
 ) -> model.Verdict:
     lines = [*rule.when, *(line for line in rule.any if parse_condition(line).holds(figures))]
     shown = {figure for line in lines for figure in parse_condition(line).names()} | set(places(rule.says))
@@ -61,11 +73,12 @@ def _verdict(
         name=name,
         severity=rule.severity,
         title=rule.title,
-        says=filled_in(rule.says, figures),
-        advice=filled_in(rule.advice, figures),
+        says=filled_in(rule.says, figures, marks),
+        advice=filled_in(rule.advice, figures, marks),
         confidence="high" if rule.certain else _confidence(book, figures),
         figures={each: float(value) for each in sorted(shown) if (value := figures.get(each)) is not None},
         conditions=lines,
+        marks={each: marks[each] for each in sorted(shown) if each in marks},
         gain=rule.gain,
     )
 
@@ -118,9 +131,8 @@ def job_advice(book: RuleBook, job: model.JobUse, figures: Figures, use: model.N
         subject=job.series_id,
         name=f"job {plain(job.job)} ({plain(job.command or job.program)})",
         cpus=use.cpus,
-        cores=job.cores,
         memory_total_bytes=use.memory_total_bytes,
-        memory_bytes=job.memory_bytes,
+        **{field: getattr(job, field) for field in _SAME_OF_JOB},
         gpus=len(job.gpus) or None,
         gpu_util=job.gpu_util,
         gpu_memory_bytes=job.gpu_memory_bytes,
@@ -128,21 +140,79 @@ def job_advice(book: RuleBook, job: model.JobUse, figures: Figures, use: model.N
         disk_write_rate=job.write_rate,
     )
     busy = None if not job.gpus else len(job.gpus) if (job.gpu_util.p95 or 0) > 5 else 0
-    return _judged(book, advice, figures, busy)
+    return _judged(book, advice, figures, busy, job_marks(job))
 
 
-def _judged(book: RuleBook, advice: model.Advice, figures: Figures, busy_gpus: int | None) -> model.Advice:
+#: Fields that an advice on a job takes over from its use.
+_SAME_OF_JOB = (
+    *("cores", "cpu_seconds", "cpu_seconds_low", "cpu_seconds_high", "cpu_is_lower_bound", "memory_bytes"),
+    *("memory_source", "memory_peak_low_bytes", "memory_peak_high_bytes", "memory_peak_source"),
+)
+
+
+def _judged(
+    book: RuleBook, advice: model.Advice, figures: Figures, busy_gpus: int | None, marks: Marks = NO_MARKS
+) -> model.Advice:
     """Adds the verdicts, and the sizes that would have done where enough was seen."""
-    advice.verdicts = judge(book, advice.about, advice.subject, advice.name, figures)
+    advice.verdicts = judge(book, advice.about, advice.subject, advice.name, figures, marks)
     advice.enough_data = enough(book.thin, figures)
     advice.larger_would_help, advice.larger_why = _gain(advice.verdicts, advice.enough_data)
     if advice.enough_data:
         # No more cores were busy than there were, whatever ticks and clocks say of a short interval.
         most, cores, memory = advice.cpus or math.inf, advice.cores, advice.memory_bytes
-        p95, peak = (None if busy is None else min(busy, most) for busy in (cores.p95, cores.peak))
+        p95, peak = (
+            None if busy is None else min(busy * _safe_factor(advice), most)
+            for busy in (cores.p95, cores.peak)
+        )
         advice.size_p95 = fitting(book.sizes, p95, memory.p95, busy_gpus)
-        advice.size_peak = fitting(book.sizes, peak, memory.peak, busy_gpus)
+        advice.size_peak = fitting(book.sizes, peak, _safe_need(advice, book.sizes.headroom), busy_gpus)
+        words = [*_cpu_doubt(advice), *_memory_doubt(advice)]
+        advice.size_doubt = " ".join(words) or None
+        advice.size_is_lower_bound = any("at least" in each for each in words)
     return advice
+
+
+def _safe_factor(advice: model.Advice) -> float:
+    """How much more CPU time it may have used than is known."""
+    return (ratio(advice.cpu_seconds_high, advice.cpu_seconds) or 1.0) if advice.cpu_seconds_high else 1.0
+
+
+def safe_peak(advice: model.Advice) -> float | None:
+    """The most memory that it can have had: its upper bound, but not more than the machine had."""
+    peak, high = advice.memory_bytes.peak, advice.memory_peak_high_bytes
+    if peak is None or high is None:
+        return peak
+    return max(peak, min(high, advice.memory_total_bytes or high))
+
+
+def _safe_need(advice: model.Advice, headroom: float) -> float | None:
+    """The memory that a size must hold; a bound that only the machine's own size limits asks for no larger one."""
+    peak, most, whole = advice.memory_bytes.peak, safe_peak(advice), advice.memory_total_bytes
+    if peak is None or most is None or whole is None:
+        return most
+    return max(peak, min(most, whole / (1 + headroom)))
+
+
+def _cpu_doubt(advice: model.Advice) -> Iterator[str]:
+    mark = shown_field(model.Advice, "cpu_seconds").mark(advice)
+    low, value, high = (
+        units.hours(each) for each in (advice.cpu_seconds_low, advice.cpu_seconds, advice.cpu_seconds_high)
+    )
+    if mark and advice.cpu_seconds_high is not None:
+        least = value if advice.cpu_seconds_low is None else low
+        yield f"Its CPU time lies between {least} and {high}: the cores are those of the most."
+    elif mark:
+        yield f"Its CPU time is known only as at least {value if advice.cpu_seconds_low is None else low}."
+
+
+def _memory_doubt(advice: model.Advice) -> Iterator[str]:
+    peak, low = advice.memory_bytes.peak, advice.memory_peak_low_bytes
+    most = safe_peak(advice)
+    least = units.size(peak if low is None else low)
+    if advice.memory_peak_high_bytes is not None and units.size(most) != least:
+        yield f"Its memory peak lies between {least} and {units.size(most)}: the size holds the most."
+    elif peak is not None and advice.memory_peak_source == "sampled":
+        yield f"Its memory peak is known only as at least {units.size(peak)}, the highest sample."
 
 
 def _gain(verdicts: list[model.Verdict], known: bool) -> tuple[bool | None, str | None]:

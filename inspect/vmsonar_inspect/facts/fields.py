@@ -18,13 +18,15 @@ def unit(name: str) -> Meta:
     return Meta(extra={"unit": name})
 
 
-def titled(title: str, missing: str = units.UNKNOWN, bound: str = "", only_with: str = "") -> Meta:
+def titled(title: str, missing: str = units.UNKNOWN, only_with: str = "", **doubt: Any) -> Meta:
     """The title of a field where people see it.
 
-    `missing` is what null means, `bound` the flag that makes the figure a lower bound, `only_with` the field without
-    which there is nothing to say.
+    `missing` is what null means, `only_with` the field without which there is nothing to say. What is not exact names
+    the fields that say so: `low` and `high` its bounds, `bound` the flag (or `field=value`) that makes it a lower bound
+    where there is no upper one, `estimate` that which makes it an estimate, `like` the field whose mark it shares,
+    `peak` the low, high and bound of the peak of a use.
     """
-    return Meta(extra={"title": title, "missing": missing, "bound": bound, "only_with": only_with})
+    return Meta(extra={"title": title, "missing": missing, "only_with": only_with, "doubt": doubt})
 
 
 _WRITERS: dict[str, Callable[[Any], str]] = {
@@ -59,8 +61,13 @@ class ShownField:
     is_figure: bool
     value: Callable[[Any], Any]
     missing: str = units.UNKNOWN
-    bound: str = ""
     only_with: str = ""
+    #: The fields that say how sure it is.
+    low: str = ""
+    high: str = ""
+    bound: str = ""
+    estimate: str = ""
+    like: str = ""
 
     def write(self, value: Any) -> str:
         """A value of this field, with its unit."""
@@ -69,11 +76,31 @@ class ShownField:
     def is_known(self, row: Any) -> bool:
         return self.value(row) not in (None, "")
 
-    def is_lower_bound(self, row: Any) -> bool:
-        return bool(self.bound) and self.value(row) is not None and getattr(row, self.bound)
+    def mark(self, row: Any) -> str:
+        """What stands before the figure where it is not exact."""
+        if self.like:
+            kind: type[msgspec.Struct] = type(row)
+            return shown_field(kind, self.like).mark(row)
+        value = self.value(row)
+        if value is None:
+            return ""
+        low, high = (getattr(row, name) if name else None for name in (self.low, self.high))
+        at_least, estimated = (_holds(row, name) for name in (self.bound, self.estimate))
+        return units.mark(self.write, value, low, high, at_least, estimated)
+
+    def marked(self, row: Any) -> str:
+        """Its value of a row, with its unit and its mark."""
+        return self.mark(row) + self.write(self.value(row))
 
     def is_relevant(self, row: Any) -> bool:
         return not self.only_with or bool(getattr(row, self.only_with))
+
+
+def _holds(row: Any, condition: str) -> bool:
+    """Whether a flag is set, or a field has the value behind `=`."""
+    name, _, value = condition.partition("=")
+    found = getattr(row, name) if name else None
+    return found == value if value else bool(found)
 
 
 @cache
@@ -88,5 +115,9 @@ def shown_field(kind: type[msgspec.Struct], name: str) -> ShownField:
         # The parts of a use have the unit of the whole.
         unit, figure = part.extras.get("unit", unit), part.type
     is_figure = figure in (int, float) or unit == "energy"
-    said = {key: field.extras[key] for key in ("missing", "bound", "only_with") if key in field.extras}
-    return ShownField(title, unit, is_figure, attrgetter(name), **said)
+    said = {key: field.extras[key] for key in ("missing", "only_with") if key in field.extras}
+    doubt = dict(field.extras.get("doubt", {}))
+    peak = doubt.pop("peak", ())
+    if inner == "peak":
+        doubt |= dict(zip(("low", "high", "bound"), peak, strict=False))
+    return ShownField(title, unit, is_figure, attrgetter(name), **said, **doubt)

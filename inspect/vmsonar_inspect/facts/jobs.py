@@ -1,7 +1,7 @@
 """What each job used, with its GPUs, threads and what the machine suffered meanwhile; users and programs summed up."""
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from operator import itemgetter
 
 import msgspec
@@ -28,6 +28,8 @@ from vmsonar_inspect.facts.queries import (
 from vmsonar_inspect.tables.views import view
 
 _KEY = ", ".join(JOB_KEY)
+#: The source of what is no job, but a user's time that cannot be told apart.
+NO_GROUP = "no_group"
 
 
 class JobContext(msgspec.Struct, kw_only=True, frozen=True):
@@ -53,6 +55,7 @@ _COLUMNS = {
     "cpu_is_lower_bound": "unattributed",
     "io_is_lower_bound": "io_partial",
     "memory_bytes": "memory",
+    **{f"memory_{name}_bytes": f"memory_{name}" for name in ("peak_low", "peak_high", "charged_peak")},
 }
 #: Fields that are profiles of a measure over time.
 _PROFILES = {"threads": "threads", "read_rate": "read_bytes", "write_rate": "write_bytes"}
@@ -77,15 +80,16 @@ def query_jobs(
             JobUse,
             {**row, **cards.get(key, {})},
             _COLUMNS,
-            job=row["job_id"] or str(row["pgid"]),
+            job=_job_name(row),
             series_id=row["series_id"] or "",
-            user=row["user_name"] or (None if row["user_id"] is None else f"uid {row['user_id']}"),
+            user=_user_name(row),
             program=program.name,
             tags=list(program.tags),
             command=command,
             container=names.get(row["container_id"] or ""),
-            # A job has ended when samples go on without it.
-            ended=row["last_time"] < last[row["archive"]]["time"],
+            # A job has ended when a sample finds nobody, or samples go on without it.
+            ended=row["ended"] or row["last_time"] < last[row["archive"]]["time"],
+            end=_end(row),
             memory_byte_seconds=None if mean is None or seconds is None else mean * seconds,
             **{
                 field: use_of(profiles.get((*key, measure), {}), "use")
@@ -93,6 +97,22 @@ def query_jobs(
             },
         )
     return jobs
+
+
+def _user_name(row: Record) -> str | None:
+    return row["user_name"] or (None if row["user_id"] is None else f"uid {row['user_id']}")
+
+
+def _job_name(row: Record) -> str:
+    if row["job_source"] == NO_GROUP:
+        return f"not told apart ({_user_name(row) or 'unknown'})"
+    return row["job_id"] or str(row["pgid"])
+
+
+def _end(row: Record) -> datetime | None:
+    """The end as wall time, where it was told."""
+    is_told = row["ended"] and row["runtime_seconds_low"] is None and row["runtime_seconds"] is not None
+    return row["started"] + timedelta(seconds=row["runtime_seconds"]) if is_told and row["started"] else None
 
 
 def _program(programs: ProgramMap, command: str | None, busiest: str | None) -> Program:
@@ -231,7 +251,8 @@ _YEAR_1 = -62_135_596_800
 _MEMORY = """
     WITH moments AS (
         SELECT g.name, j.archive, j.run, j.seq, SUM(j.memory) AS memory
-        FROM job AS j JOIN job_groups AS g USING (archive, boot, pgid, start_ticks) GROUP BY ALL
+        FROM job AS j JOIN job_groups AS g USING (archive, boot, pgid, start_ticks)
+        WHERE COALESCE(j.processes, 1) > 0 GROUP BY ALL
     )
     SELECT name, quantile_cont(memory, 0.5) AS median, quantile_cont(memory, 0.95) AS p95, MAX(memory) AS peak
     FROM moments GROUP BY name"""
@@ -268,20 +289,50 @@ def _group(name: str, jobs: Sequence[JobUse], memory: Record, times: list[Record
         moment = in_zone(datetime.fromtimestamp(max(row["quarter"] * _QUARTER, _YEAR_1), UTC), zone)
         by_hour[moment.hour] += row["cpu_seconds"]
         by_weekday[moment.weekday()] += row["cpu_seconds"]
-    summed = ("cpu_seconds", "gpu_seconds", "read_bytes", "write_bytes")
+    peaks = [memory.get("peak"), *(job.memory_peak_low_bytes or job.memory_bytes.peak for job in jobs)]
     return GroupUse(
         name=name,
         tags=sorted({tag for job in jobs for tag in job.tags}),
-        jobs=len(jobs),
+        jobs=sum(job.is_told_apart for job in jobs),
         users=len({job.user for job in jobs}),
         cpu_is_lower_bound=any(job.cpu_is_lower_bound for job in jobs),
+        io_is_lower_bound=any(job.io_is_lower_bound for job in jobs),
         runtime_seconds=total(job.observed_seconds for job in jobs),
-        **{f"memory_{part}_bytes": number(memory.get(part)) for part in ("median", "p95", "peak")},
-        **{field: total(getattr(job, field) for job in jobs) for field in summed},
+        gpu_seconds=total(job.gpu_seconds for job in jobs),
+        **{f"memory_{part}_bytes": number(memory.get(part)) for part in ("median", "p95")},
+        memory_peak_bytes=max((float(peak) for peak in peaks if peak is not None), default=None),
+        # Jobs are seen together only in samples; old records leave it at that.
+        memory_peak_is_lower_bound=any(job.memory_peak_source for job in jobs),
+        # The words are in the order of the alphabet, the weakest first.
+        memory_source=min((job.memory_source for job in jobs if job.memory_source), default=None),
+        **_summed("cpu_seconds", "cpu_is_lower_bound", jobs),
+        **_summed("read_bytes", "io_is_lower_bound", jobs),
+        **_summed("write_bytes", "io_is_lower_bound", jobs),
         energy=_energy(jobs),
         cpu_seconds_by_hour=by_hour,
         cpu_seconds_by_weekday=by_weekday,
     )
+
+
+def _summed(field: str, flag: str, jobs: Sequence[JobUse]) -> dict[str, float | None]:
+    """The sum of a figure with its bounds; one job without an upper bound leaves none for all."""
+    known = [job for job in jobs if getattr(job, field) is not None]
+    if not known:
+        return {}
+    values = [getattr(job, field) for job in known]
+    bounds = {}
+    for side in ("low", "high"):
+        found = [getattr(job, f"{field}_{side}") for job in known]
+        bounds[side] = sum(
+            value if bound is None else bound for value, bound in zip(values, found, strict=True)
+        )
+    is_bounded = all(getattr(job, f"{field}_high") is not None for job in known if getattr(job, flag))
+    value = sum(values)
+    return {
+        field: value,
+        f"{field}_low": bounds["low"] if bounds["low"] < value else None,
+        f"{field}_high": bounds["high"] if is_bounded and bounds["high"] > value else None,
+    }
 
 
 def _energy(jobs: Sequence[JobUse]) -> Energy:

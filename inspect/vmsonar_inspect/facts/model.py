@@ -7,61 +7,58 @@ from typing import Annotated
 import msgspec
 from vmsonar_archive.records.fields import about
 
-from vmsonar_inspect.facts.fields import titled, unit
+from vmsonar_inspect.facts.fields import titled
+from vmsonar_inspect.facts.job_model import (
+    CPU_TIME,
+    LEAST,
+    MEMORY,
+    MOST,
+    NOT_EXACT,
+    PEAK_FROM,
+    SHARING,
+    GroupUse,
+    JobUse,
+    ProcessUse,
+    StoryMoment,
+)  # fmt: skip
+from vmsonar_inspect.facts.quantities import (
+    ANSWER,
+    ARCHIVE,
+    BUSY,
+    BYTE_SECONDS,
+    BYTES,
+    CELSIUS,
+    CHOICE,
+    CONTAINER,
+    CORES,
+    COUNT,
+    ENERGY,
+    GIB,
+    GRAMS,
+    GRAMS_PER_KWH,
+    JOULES,
+    KWH,
+    NOTHING,
+    NUMBER,
+    PERCENT,
+    RATE,
+    RATIO,
+    SECONDS,
+    SHARE,
+    TEXT,
+    TIME,
+    WATTS,
+    AnswerPart,
+    Energy,
+    Use,
+)  # fmt: skip
 
-TEXT = unit("text")
-CHOICE = unit("choice")
-ARCHIVE = unit("archive id")
-CONTAINER = unit("container id")
-NUMBER = unit("number")
-TIME = unit("time")
-COUNT = unit("count")
-RATIO = unit("ratio")
-SHARE = unit("share")
-PERCENT = unit("percent")
-CORES = unit("cores")
-SECONDS = unit("seconds")
-BUSY = unit("busy seconds")
-BYTES = unit("bytes")
-GIB = unit("GiB")
-BYTE_SECONDS = unit("byte seconds")
-RATE = unit("bytes per second")
-JOULES = unit("joules")
-KWH = unit("kWh")
-ENERGY = unit("energy")
-GRAMS = unit("grams")
-GRAMS_PER_KWH = unit("grams per kWh")
-WATTS = unit("watts")
-CELSIUS = unit("degrees celsius")
-
-#: Version of the answers of --json and --csv; fields may be added, never removed or retyped.
-ANSWER = 1
-
-
-class AnswerPart(msgspec.Struct, kw_only=True):
-    """A part of an answer: every field is always written, null where nothing is known."""
-
-
-class Use(msgspec.Struct, kw_only=True, frozen=True):
-    """How much of something was used over time; the mean is weighted by time."""
-
-    mean: Annotated[float | None, titled(""), about("weighted by time")] = None
-    median: Annotated[float | None, titled("50 %")] = None
-    p95: Annotated[float | None, titled("95 %"), about("95th percentile")] = None
-    peak: Annotated[float | None, titled("peak")] = None
-
-
-NOTHING = Use()
-
-
-class Energy(msgspec.Struct, kw_only=True, frozen=True):
-    """Energy of something, with how it was found."""
-
-    joules: Annotated[float | None, JOULES] = None
-    kwh: Annotated[float | None, KWH] = None
-    source: str | None = None
-    method: str | None = None
-    grams_co2e: Annotated[float | None, GRAMS, titled("CO2e")] = None
+__all__ = [
+    "ANSWER", "ARCHIVE", "BYTES", "CORES", "COUNT", "ENERGY", "NOTHING", "PERCENT", "SECONDS", "SHARE", "TEXT", "TIME",
+    "Advice", "AnswerPart", "ContainerUse", "Coverage", "Energy", "EnergyUse", "Gap", "GpuUse", "GroupUse", "Happening",
+    "JobUse", "Machine", "Moment", "NodeUse", "ProcessUse", "Severity", "Size", "Story", "StoryMoment", "Use",
+    "Verdict",
+]  # fmt: skip
 
 
 class EnergyUse(AnswerPart):
@@ -101,7 +98,7 @@ class Machine(AnswerPart):
     memory_bytes: Annotated[int | None, BYTES] = None
     swap_bytes: Annotated[int | None, BYTES] = None
     gpus: Annotated[int, COUNT, about("how many")] = 0
-    gpu_models: list[str] = []
+    gpu_models: list[str] = msgspec.field(default_factory=list)
     vmsonar_version: Annotated[str | None, about("of the recorder")] = None
 
 
@@ -152,61 +149,6 @@ class NodeUse(AnswerPart):
     disk_write_bytes: Annotated[float | None, BYTES] = None
     received_bytes: Annotated[float | None, BYTES] = None
     sent_bytes: Annotated[float | None, BYTES] = None
-
-
-class JobUse(AnswerPart):
-    """What one job used."""
-
-    job: Annotated[str, TEXT, titled("job"), about("id for people")]
-    series_id: str
-    archive: str | None = None
-    hostname: Annotated[str | None, TEXT, titled("machine")] = None
-    job_source: str | None = None
-    pgid: Annotated[int | None, NUMBER] = None
-    user: Annotated[str | None, TEXT, titled("user")] = None
-    program: Annotated[str | None, TEXT, titled("program")] = None
-    tags: list[str] = []
-    command: Annotated[str | None, TEXT, titled("command")] = None
-    container_id: Annotated[str | None, CONTAINER] = None
-    container: Annotated[str | None, TEXT, titled("container", missing="")] = None
-    started: Annotated[datetime | None, TIME, titled("started")] = None
-    first: Annotated[datetime | None, TIME, about("first sample that shows it")] = None
-    last: Annotated[datetime | None, TIME, about("last sample that shows it")] = None
-    runtime_seconds: Annotated[float | None, SECONDS, titled("runtime")] = None
-    observed_seconds: Annotated[float | None, SECONDS, about("covered by intervals")] = None
-    samples: Annotated[int, COUNT] = 0
-    ended: Annotated[bool, titled("state")] = False
-    cpu_seconds: Annotated[float | None, BUSY, titled("CPU time", bound="cpu_is_lower_bound")] = None
-    cpu_is_lower_bound: bool = False
-    cores: Annotated[Use, CORES, titled("cores")] = NOTHING
-    memory_bytes: Annotated[Use, BYTES, titled("memory")] = NOTHING
-    memory_byte_seconds: Annotated[float | None, BYTE_SECONDS] = None
-    threads: Annotated[Use, COUNT] = NOTHING
-    processes_peak: Annotated[int | None, COUNT] = None
-    processes_seen: Annotated[int | None, COUNT] = None
-    read_bytes: Annotated[float | None, BYTES, titled("read", bound="io_is_lower_bound")] = None
-    write_bytes: Annotated[float | None, BYTES, titled("written", bound="io_is_lower_bound")] = None
-    read_rate: Annotated[Use, RATE] = NOTHING
-    write_rate: Annotated[Use, RATE] = NOTHING
-    io_is_lower_bound: bool = False
-    major_faults: Annotated[float | None, COUNT] = None
-    gpus: Annotated[list[str], about("UUIDs")] = []
-    gpu_seconds: Annotated[float | None, BUSY, titled("GPU time", only_with="gpus"), about("busy time")] = (
-        None
-    )
-    gpu_util: Annotated[
-        Use,
-        PERCENT,
-        titled("GPU", only_with="gpus"),
-        about("where the driver names no process, the card's, if it was idle or this job alone held it"),
-    ] = NOTHING
-    gpu_memory_bytes: Annotated[Use, BYTES] = NOTHING
-    energy: Annotated[Energy, ENERGY, titled("energy")] = Energy()
-
-    @property
-    def is_one_job(self) -> bool:
-        """False for group 0: what the kernel shows of groups beyond a PID namespace is many unknown jobs."""
-        return self.pgid != 0
 
 
 _NOT_SHARED = about("null where the network is shared")
@@ -265,32 +207,8 @@ class GpuUse(AnswerPart):
     power_watts: Annotated[Use, WATTS, titled("power")] = NOTHING
     temperature: Annotated[Use, CELSIUS, titled("temperature")] = NOTHING
     errors: Annotated[int, COUNT, titled("errors")] = 0
-    jobs: Annotated[list[str], TEXT, titled("jobs")] = []
+    jobs: Annotated[list[str], TEXT, titled("jobs")] = msgspec.field(default_factory=list)
     energy: Annotated[Energy, ENERGY, titled("energy")] = Energy()
-
-
-_TOGETHER = about("of all its jobs together")
-
-
-class GroupUse(AnswerPart):
-    """What a user or a program used, over all its jobs."""
-
-    name: Annotated[str, TEXT]
-    tags: Annotated[list[str], TEXT, titled("tags")] = []
-    jobs: Annotated[int, COUNT, titled("jobs")] = 0
-    users: Annotated[int | None, COUNT, titled("users")] = None
-    cpu_seconds: Annotated[float | None, BUSY, titled("CPU time", bound="cpu_is_lower_bound")] = None
-    gpu_seconds: Annotated[float | None, BUSY, titled("GPU time")] = None
-    cpu_is_lower_bound: bool = False
-    runtime_seconds: Annotated[float | None, SECONDS, titled("runtime"), about("summed over jobs")] = None
-    memory_median_bytes: Annotated[float | None, BYTES, titled("memory 50 %"), _TOGETHER] = None
-    memory_p95_bytes: Annotated[float | None, BYTES, titled("memory 95 %"), _TOGETHER] = None
-    memory_peak_bytes: Annotated[float | None, BYTES, titled("memory peak"), _TOGETHER] = None
-    read_bytes: Annotated[float | None, BYTES, titled("read")] = None
-    write_bytes: Annotated[float | None, BYTES, titled("written")] = None
-    energy: Annotated[Energy, ENERGY, titled("energy")] = Energy()
-    cpu_seconds_by_hour: Annotated[list[float], titled("0 h to 23 h"), about("24, in --tz")] = []
-    cpu_seconds_by_weekday: Annotated[list[float], titled("Mo to Su"), about("7, Monday first")] = []
 
 
 class Moment(AnswerPart):
@@ -362,6 +280,9 @@ class Verdict(AnswerPart, kw_only=True):
     confidence: str
     figures: dict[str, float]
     conditions: list[str]
+    marks: Annotated[dict[str, str], about("~, ≥ or ≤ for each figure that is not exact")] = msgspec.field(
+        default_factory=dict
+    )
     gain: str = "none"
 
 
@@ -381,9 +302,17 @@ class Advice(AnswerPart, kw_only=True):
     subject: str
     name: str
     cpus: Annotated[int | None, COUNT] = None
-    cores: Annotated[Use, CORES, titled("cores")] = NOTHING
+    cores: Annotated[Use, CORES, titled("cores", like="cpu_seconds")] = NOTHING
+    cpu_seconds: Annotated[float | None, BUSY, CPU_TIME, about("of a job")] = None
+    cpu_seconds_low: Annotated[float | None, BUSY, LEAST] = None
+    cpu_seconds_high: Annotated[float | None, BUSY, MOST] = None
+    cpu_is_lower_bound: Annotated[bool, NOT_EXACT] = False
     memory_total_bytes: Annotated[int | None, BYTES] = None
-    memory_bytes: Annotated[Use, BYTES, titled("memory")] = NOTHING
+    memory_bytes: Annotated[Use, BYTES, MEMORY] = NOTHING
+    memory_source: Annotated[str | None, CHOICE, SHARING] = None
+    memory_peak_low_bytes: Annotated[float | None, BYTES, LEAST] = None
+    memory_peak_high_bytes: Annotated[float | None, BYTES, MOST] = None
+    memory_peak_source: Annotated[str | None, CHOICE, PEAK_FROM] = None
     gpus: Annotated[int | None, COUNT] = None
     gpu_util: Annotated[Use, PERCENT, titled("GPU")] = NOTHING
     gpu_memory_total_bytes: Annotated[int | None, BYTES] = None
@@ -395,42 +324,11 @@ class Advice(AnswerPart, kw_only=True):
     enough_data: bool = False
     size_p95: Size | None = None
     size_peak: Size | None = None
+    size_is_lower_bound: Annotated[bool, about("more may have been needed than was seen")] = False
+    size_doubt: Annotated[str | None, about("which bounds the sizes rest on, in words")] = None
     larger_would_help: bool | None = None
     larger_why: str | None = None
     verdicts: list[Verdict] = msgspec.field(default_factory=list)
-
-
-_THE_MACHINES = about("the machine's")
-
-
-class StoryMoment(AnswerPart):
-    """One step of a job's course; pressure is the machine's."""
-
-    time: Annotated[datetime, TIME]
-    seconds: Annotated[float, SECONDS]
-    cores: Annotated[float | None, CORES, titled("cores")]
-    memory_bytes: Annotated[float | None, BYTES, titled("memory")]
-    read_rate: Annotated[float | None, RATE, titled("read")]
-    write_rate: Annotated[float | None, RATE, titled("written")]
-    gpu_util: Annotated[float | None, PERCENT, titled("GPU")]
-    pressure_cpu: Annotated[float | None, SHARE, titled("waited for CPU"), _THE_MACHINES]
-    pressure_memory: Annotated[float | None, SHARE, titled("for memory"), _THE_MACHINES]
-    pressure_io: Annotated[float | None, SHARE, titled("for the disk"), _THE_MACHINES]
-
-
-class ProcessUse(AnswerPart):
-    """One process of a job."""
-
-    pid: Annotated[int, NUMBER, titled("pid")]
-    program: str | None
-    command: Annotated[str | None, TEXT, titled("command")]
-    first: Annotated[datetime | None, TIME]
-    last: Annotated[datetime | None, TIME]
-    samples: Annotated[int, COUNT, titled("samples")]
-    cpu_seconds: Annotated[float | None, BUSY, titled("CPU time")]
-    memory_peak_bytes: Annotated[float | None, BYTES, titled("memory peak")]
-    read_bytes: Annotated[float | None, BYTES, titled("read")]
-    write_bytes: Annotated[float | None, BYTES, titled("written")]
 
 
 class Story(AnswerPart):

@@ -52,7 +52,7 @@ def query_course(
 
 def query_processes(queries: Queries, key: Key) -> list[ProcessUse]:
     """The busiest processes of a job."""
-    columns = {"first": "first_time", "last": "last_time"}
+    columns = {"first": "first_time", "last": "last_time", "resident_peak_bytes": "resident_peak"}
     return [
         struct_of(ProcessUse, row, columns, command=row["command"] or row["program"])
         for row in queries.rows(_MEMBERS, **_names(key))
@@ -62,6 +62,7 @@ def query_processes(queries: Queries, key: Key) -> list[ProcessUse]:
 _COURSE = f"""
     SELECT {{place}} AS place, {weighted_mean("j.cpu_cores", "j.interval_seconds")} AS cores,
         {weighted_mean("j.memory", "j.interval_seconds")} AS memory_bytes,
+        MIN(j.memory_source) AS memory_source,
         {weighted_mean("j.read_bytes_per_second", "j.interval_seconds")} AS read_rate,
         {weighted_mean("j.write_bytes_per_second", "j.interval_seconds")} AS write_rate,
         {weighted_mean("n.cpu_some_share", "n.interval_seconds")} AS pressure_cpu,

@@ -106,9 +106,28 @@ def degrees(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.0f} °C"
 
 
-def lower_bound(text: str, is_lower_bound: bool) -> str:
-    """Marks a figure that is only known to be at least that much."""
-    return f"≥{text}" if is_lower_bound and text != UNKNOWN else text
+#: What the marks before a figure mean.
+MARKS = {"≥": "at least", "≤": "at most", "~": "estimated"}
+
+
+def mark(
+    write: Writer,
+    value: float,
+    low: float | None,
+    high: float | None,
+    at_least: bool = False,
+    guess: bool = False,
+) -> str:
+    """What stands before a figure: nothing where its bounds are written as it is.
+
+    `at_least` says that it is a lower bound where there is no upper one.
+    """
+    below, above = (bound is not None and write(bound) != write(value) for bound in (low, high))
+    if guess or (below and (above or at_least)):
+        return "~"
+    if above or (at_least and high is None):
+        return "≥"
+    return "≤" if below else ""
 
 
 def plural(number: float | None, noun: str) -> str:

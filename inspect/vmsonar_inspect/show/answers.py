@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -110,8 +110,9 @@ def rows_of(inspection: Inspection, view: str, zone: tzinfo) -> list[Any]:
 def document(inspection: Inspection, view: str, rows: Sequence[Any], nothing: str | None = None) -> Document:
     """What --json prints."""
     frame = inspection.settings.frame
+    since, until = (None if time is None else time.astimezone(UTC) for time in (frame.since, frame.until))
     return Document(
-        answer=model.ANSWER, view=view, since=frame.since, until=frame.until, rows=list(rows), nothing=nothing
+        answer=model.ANSWER, view=view, since=since, until=until, rows=list(rows), nothing=nothing
     )
 
 

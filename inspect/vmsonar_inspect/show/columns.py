@@ -54,11 +54,12 @@ _MACHINE = Column("hostname", 1, widest=24)
 
 
 def _job_id(job: JobUse) -> str:
-    return shown_field(JobUse, "job").write(job.job) if job.is_one_job else "no group"
+    has_name = job.is_one_job or not job.is_told_apart
+    return shown_field(JobUse, "job").write(job.job) if has_name else "no group"
 
 
 _JOBS = (
-    Column("job", 0, widest=16, write=_job_id),
+    Column("job", 0, widest=30, write=_job_id),
     Column("user", 2, widest=16),
     Column("program", 3, widest=20),
     Column("started|first", 10, brief=True),
@@ -172,8 +173,8 @@ _PROCESSES = (
     Column("pid", 0),
     Column("cpu_seconds", 1),
     Column("memory_peak_bytes", 2),
-    Column("read_bytes", 4),
-    Column("write_bytes", 5),
+    Column("own_read_bytes", 4),
+    Column("own_write_bytes", 5),
     Column("samples", 6),
     Column("command", 3, least=12),
 )
@@ -252,8 +253,7 @@ def _first_known(fields: Sequence[ShownField], clock: Write, row: Any) -> str:
     if not field.is_relevant(row):
         return ""
     value = field.value(row)
-    text = clock(value) if field.unit == "time" else field.write(value)
-    return units.lower_bound(text, field.is_lower_bound(row))
+    return clock(value) if field.unit == "time" else field.marked(row)
 
 
 def _both(fields: Sequence[ShownField], sign: str, row: Any) -> str:
@@ -262,5 +262,19 @@ def _both(fields: Sequence[ShownField], sign: str, row: Any) -> str:
         return ""
     if sign == " / " and values == [None, None]:
         return units.UNKNOWN
-    text = sign.join(field.write(value) for field, value in zip(fields, values, strict=True))
-    return units.lower_bound(text, any(field.is_lower_bound(row) for field in fields))
+    return sign.join(field.marked(row) for field in fields)
+
+
+def legend(cells: Sequence[str]) -> str:
+    """Explains the marks that occur in some cells."""
+    begun = {part[:1] for cell in cells for part in cell.split(" / ")}
+    words = [f"{mark} {meaning}" for mark, meaning in units.MARKS.items() if mark in begun]
+    words += [meaning for name, meaning in _NAMES.items() if any(cell.startswith(name) for cell in cells)]
+    return "; ".join([*words, f"{units.UNKNOWN} unknown"] if units.UNKNOWN in cells else words)
+
+
+#: Jobs that are none.
+_NAMES = {
+    "no group": "no group: of groups beyond this PID namespace",
+    "not told apart": "not told apart: time of a user that belongs to some job, but nobody can say which",
+}

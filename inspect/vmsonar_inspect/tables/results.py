@@ -2,6 +2,7 @@
 
 import csv
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from typing import IO, Any
@@ -74,8 +75,30 @@ def names_of(result: Any) -> list[str]:
 
 def rows_of(result: Any) -> Iterator[tuple[Any, ...]]:
     """The rows, a bounded number at a time."""
+    if any("WITH TIME ZONE" in str(column[1]) for column in result.description or () if len(column) > 1):
+        yield from _by_arrow(result)
+        return
     while rows := result.fetchmany(_ROWS):
         yield from rows
+
+
+def _by_arrow(result: Any) -> Iterator[tuple[Any, ...]]:
+    """The rows of a query that makes times with a zone, such as now(): DuckDB itself needs pytz for these."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reader = batches_of(result)
+    for batch in reader:
+        yield from (tuple(map(_with_maps, row.values())) for row in batch.to_pylist())
+
+
+def _with_maps(value: Any) -> Any:
+    """Arrow hands out a map as pairs."""
+    return dict(value) if isinstance(value, list) and value and isinstance(value[0], tuple) else value
+
+
+def batches_of(result: Any) -> Any:
+    """The rows as batches of Arrow; the older name of the method is that of DuckDB 1."""
+    return (getattr(result, "to_arrow_reader", None) or result.fetch_record_batch)(_ROWS)
 
 
 def answer_csv(result: Any, sink: IO[str]) -> None:
@@ -97,9 +120,7 @@ def answer_parquet(result: Any, sink: IO[bytes]) -> None:
     """One Parquet file, written batch by batch."""
     import pyarrow.parquet as pq
 
-    # The older name is that of DuckDB 1.
-    hand_out = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch
-    reader = hand_out(_ROWS)
+    reader = batches_of(result)
     schema = reader.schema.with_metadata({**(reader.schema.metadata or {}), PARQUET_MARK: b"1"})
     with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
         for batch in reader:

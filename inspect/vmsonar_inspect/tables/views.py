@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from vmsonar_archive.parquet.rollup import RESET_TO_ZERO
+from vmsonar_archive.parquet.rollup import MEMORY_BY, PEAK_BY, RESET_TO_ZERO, TOLD_BY
 
 #: Every view, each after those it reads.
 VIEWS: tuple[str, ...] = (
@@ -47,8 +47,10 @@ _QUERIES: dict[str, str] = {
 
 #: The counters whose rises a view shows, by table.
 _TASK_COUNTERS = ("user_ticks", "system_ticks", "read_bytes", "write_bytes", "major_faults")
+#: Counters that are absent while they are zero.
+_SPARSE = ("child_read_bytes", "child_write_bytes")
 _COUNTERS: dict[str, tuple[str, ...]] = {
-    "process": _TASK_COUNTERS,
+    "process": (*_TASK_COUNTERS, *_SPARSE),
     "job": _TASK_COUNTERS,
     "container": (
         *("cpu_time", "cpu_user_time", "cpu_system_time", "periods", "throttled_periods", "throttled_time"),
@@ -64,17 +66,22 @@ def _rise(counter: str, resets_to_zero: bool) -> str:
     A series that has just begun counted from zero. A counter that fell was reset: its rise is its value where it
     began at zero again, and unknown elsewhere.
     """
-    fell = counter if resets_to_zero else "NULL"
+    value = _value(counter)
+    fell = value if resets_to_zero else "NULL"
     return (
-        f"CASE WHEN is_new THEN {counter} WHEN {counter} < {counter}_before THEN {fell} "
-        f"ELSE {counter} - {counter}_before END AS {counter}_rise"
+        f"CASE WHEN is_new THEN {value} WHEN {value} < {counter}_before THEN {fell} "
+        f"ELSE {value} - {counter}_before END AS {counter}_rise"
     )
+
+
+def _value(counter: str) -> str:
+    return f"COALESCE({counter}, 0)" if counter in _SPARSE else counter
 
 
 def _rises(table: str) -> dict[str, str]:
     """The columns with each counter's value in the row before, and with its rise since."""
     between = ",\n        "
-    before = (f"LAG({counter}) OVER w AS {counter}_before" for counter in _COUNTERS[table])
+    before = (f"LAG({_value(counter)}) OVER w AS {counter}_before" for counter in _COUNTERS[table])
     rises = (_rise(counter, table in RESET_TO_ZERO) for counter in _COUNTERS[table])
     return {"values_before": between.join(before), "rises": between.join(rises)}
 
@@ -83,9 +90,103 @@ def _latest(table: str, described: str, *keys: str, newest: str = "seq DESC") ->
     return {"table": table, "described": described, "keys": ", ".join(("archive", *keys)), "newest": newest}
 
 
+def _of(measure: str, column: str) -> str:
+    """A column of the row of one measure."""
+    return f"MAX(CASE WHEN measure = '{measure}' THEN {column} END)"
+
+
+def _gap(gap: str, counter: str) -> str:
+    """How much further apart a total and its bound are at the end of the record than at its beginning."""
+    is_late = f"{_of(gap, 'first_boottime')} > {_of(counter, 'first_boottime')}"
+    first = f"COALESCE({_of(gap, 'first_value')}, 0.0)"
+    began = f"BOOL_OR(measure = '{counter}' AND begins) OR {is_late}"
+    return f"{_gap_at_end(gap, counter)} - CASE WHEN {began} THEN 0.0 ELSE {first} END AS {gap}"
+
+
+def _gap_at_end(gap: str, counter: str) -> str:
+    """How far a total and its bound are apart at the end; days without any gap have no row of it."""
+    is_last = f"{_of(gap, 'last_boottime')} >= {_of(counter, 'last_boottime')}"
+    return f"CASE WHEN {is_last} THEN {_of(gap, 'last_value')} ELSE 0.0 END"
+
+
+def _worded(measure: str, column: str, words: tuple[str, ...], name: str = "") -> str:
+    cases = " ".join(f"WHEN {place} THEN '{word}'" for place, word in enumerate(words))
+    return f"CASE CAST({_of(measure, column)} AS BIGINT) {cases} END AS {name or measure}"
+
+
+def _latest_peak(measure: str) -> str:
+    """A bound of the peak, if the last row that tells the peak tells it too."""
+    is_of_last = f"{_of(measure, 'last_boottime')} >= {_of('memory_peak', 'last_boottime')}"
+    return f"CAST(CASE WHEN {is_of_last} THEN {_of(measure, 'last_value')} END AS BIGINT) AS {measure}"
+
+
+def _doubts() -> str:
+    """What the totals of a series say about how sure its figures are."""
+    gaps = [_gap(f"{name}_{side}", counter) for name, counter in _GAPS.items() for side in ("below", "above")]
+    absolute = " + ".join(_gap_at_end(gap, "cpu") for gap in ("cpu_below", "cpu_above"))
+    return ",\n        ".join(
+        (
+            *gaps,
+            f"{absolute} AS cpu_doubt",
+            _worded("cpu_source", "maximum", TOLD_BY),
+            _worded("io_source", "maximum", TOLD_BY),
+            _worded("memory_source", "maximum", MEMORY_BY),
+            _worded("memory_peak_source", "last_value", PEAK_BY),
+            f"CAST({_of('memory_peak', 'last_value')} AS BIGINT) AS memory_peak_told",
+            _latest_peak("memory_peak_low"),
+            _latest_peak("memory_peak_high"),
+            f"CAST({_of('memory_charged_peak', 'maximum')} AS BIGINT) AS memory_charged_peak",
+            f"CAST({_of('resident_peak', 'maximum')} AS BIGINT) AS resident_peak",
+            f"CAST(COALESCE({_of('child_read_bytes', 'total')}, 0) AS BIGINT) AS child_read_bytes",
+            f"CAST(COALESCE({_of('child_write_bytes', 'total')}, 0) AS BIGINT) AS child_write_bytes",
+        )
+    )
+
+
+#: The totals that have bounds, by the names of these.
+_GAPS = {"cpu": "cpu", "read": "read_bytes", "write": "write_bytes"}
+
+
+def _bounds(name: str, figure: str, whole: bool = True) -> str:
+    """The columns with the least and the most that a figure can be, null where they are the figure itself."""
+    below, above = f"r.{name}_below", f"r.{name}_above"
+    low, high = f"GREATEST({below}, -{above}, 0.0)", f"GREATEST({above}, -{below}, 0.0)"
+    least, most = f"GREATEST(r.{figure} - {low}, 0.0)", f"r.{figure} + {high}"
+    if whole:
+        least, most = f"CAST({least} AS BIGINT)", f"CAST({most} AS BIGINT)"
+    return (
+        f"CASE WHEN {low} > 0 AND r.{figure} > 0 THEN {least} END AS {figure}_low, "
+        "-- least that it can be, where that is another figure\n"
+        f"    CASE WHEN {high} > 0 AND r.{figure} IS NOT NULL THEN {most} END AS {figure}_high, "
+        "-- most that it can be, where that is another figure and known"
+    )
+
+
 _BY_CLOCK = "boottime DESC, seq DESC"
-_PROCESS = {"source": "process", "number": "pid"}
-_JOB = {"source": "job", "number": "pgid"}
+_PROCESS = {
+    "source": "process",
+    "number": "pid",
+    "alive": "cpu",
+    "doubts": _doubts(),
+    "runtime": "r.runtime_seconds",
+    "until": "boottime",
+    "is_alive": "TRUE",
+    "counts_anew": "FALSE",
+    "seen_before": "",
+}
+_JOB = {
+    "source": "job",
+    "number": "pgid",
+    "alive": "processes",
+    "doubts": _doubts(),
+    "until": "CASE WHEN end_boottime < boottime THEN end_boottime ELSE boottime END",
+    "runtime": "CASE WHEN n.job_source = 'no_group' THEN NULL ELSE r.runtime_seconds END AS runtime_seconds",
+    "is_alive": "COALESCE(processes, 1) > 0",
+    # The same run of the recorder had jobs in the sample before, but not this one.
+    "counts_anew": "i.previous_run = i.run AND k.boottime IS NOT NULL",
+    "seen_before": "LEFT JOIN (SELECT DISTINCT archive, boot, boottime FROM job) AS k\n"
+    "        ON s.archive = k.archive AND s.boot = k.boot AND i.previous_boottime = k.boottime",
+}
 
 #: What stands for the names in braces; any other is that of a file in sql/parts/, which several queries share.
 _WORDS: dict[str, dict[str, str]] = {
@@ -97,14 +198,23 @@ _WORDS: dict[str, dict[str, str]] = {
         "job_info", "info row of every job", "boot", "pgid", "start_ticks", newest=_BY_CLOCK
     ),
     "latest_container_info": _latest("container_info", "info row of every container", "container_id"),
-    "process_totals": {"source": "process"},
-    "job_totals": {"source": "job"},
-    "container_totals": {"source": "container"},
+    "process_totals": {"source": "process", "counts_anew": "FALSE"},
+    "job_totals": {
+        "source": "job",
+        "counts_anew": "i.previous_run = i.run AND b.last_boottime IS NOT NULL",
+    },
+    "container_totals": {"source": "container", "counts_anew": "FALSE"},
     "process_rates": {**_PROCESS, **_rises("process")},
     "job_rates": {**_JOB, **_rises("job")},
     "container_rates": _rises("container"),
     "process_usage": {**_PROCESS, "totals": "process_totals"},
-    "job_usage": {**_JOB, "totals": "job_totals"},
+    "job_usage": {
+        **_JOB,
+        "totals": "job_totals",
+        "cpu_bounds": _bounds("cpu", "cpu_seconds", whole=False),
+        "read_bounds": _bounds("read", "read_bytes"),
+        "write_bounds": _bounds("write", "write_bytes"),
+    },
 }
 
 #: The histograms of a summary as rows; engines differ in how they take a list apart.

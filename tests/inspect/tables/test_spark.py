@@ -20,6 +20,7 @@ from vmsonar_inspect.tables.database import Tables, open_tables
 from vmsonar_inspect.tables.spark import SparkTables
 from vmsonar_inspect.tables.views import VIEWS
 
+from tests.making.lives import make_lives
 from tests.making.worlds import USAGE, make, make_days, make_history
 from tests.parts import requires
 from vmsonar.cli import run
@@ -29,10 +30,11 @@ pytestmark = [requires("spark"), pytest.mark.filterwarnings("ignore")]
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two machines: restarts, a reboot, a gap, a clock step, resets, a container, a GPU, a midnight."""
+    """Three machines: restarts, a reboot, a gap, a clock step, resets, a container, a GPU, midnights, short lives."""
     folder = tmp_path_factory.mktemp("spark")
     make_history(folder / "in" / "a")
     make_days(folder / "in" / "b")
+    make_lives(folder / "in" / "c", midnight=125)
     assert run(["export", str(folder / "in"), "--to", "parquet", "-o", str(folder / "lake")]) == 0
     return folder / "lake"
 
@@ -204,4 +206,4 @@ def test_the_command_by_itself(lake: Path) -> None:
     query = "SELECT count(DISTINCT archive) AS n FROM samples"
     command = [sys.executable, "-m", "vmsonar", "sql", str(lake), "--engine", "spark", query, "--json"]
     done = subprocess.run(command, capture_output=True, check=True, timeout=300)
-    assert json.loads(done.stdout) == [{"n": 2}]
+    assert json.loads(done.stdout) == [{"n": 3}]

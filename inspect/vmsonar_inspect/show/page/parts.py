@@ -13,7 +13,7 @@ from vmsonar_inspect.facts.fields import shown_field
 from vmsonar_inspect.facts.model import EnergyUse, GroupUse, Machine, NodeUse, Verdict
 from vmsonar_inspect.facts.units import UNKNOWN
 from vmsonar_inspect.show.answers import Summary
-from vmsonar_inspect.show.columns import Column, columns_of
+from vmsonar_inspect.show.columns import Column, columns_of, legend
 from vmsonar_inspect.show.terminal.lists import size_sentence
 from vmsonar_inspect.show.terminal.screen import covered, varied
 
@@ -158,7 +158,9 @@ def sentence(words: str) -> str:
 
 
 def _verdict(verdict: Verdict) -> Markup:
-    figures = ", ".join(f"{name} {written(name, value)}" for name, value in verdict.figures.items())
+    figures = ", ".join(
+        f"{name} {written(name, value, verdict.marks)}" for name, value in verdict.figures.items()
+    )
     how = tag(
         "details",
         tag("summary", f"Rule {verdict.rule}, {verdict.confidence} confidence"),
@@ -212,6 +214,8 @@ def _listed(view: str, rows: Sequence[Any], zone: tzinfo) -> Markup:
         columns = _command_early(columns)
     rest = rows[_FIRST_ROWS:_MOST_ROWS]
     shown = [table(columns, rows[:_FIRST_ROWS]), more(len(rest), table(columns, rest))]
+    if words := legend([column.write(row) for row in rows[:_MOST_ROWS] for column in columns]):
+        shown.append(tag("p", words, class_="soft small"))
     if len(rows) > _MOST_ROWS:
         shown.append(tag("p", f"and {len(rows) - _MOST_ROWS} that are not on this page", class_="soft"))
     return joined(shown)

@@ -18,15 +18,13 @@ from vmsonar_inspect.facts.fields import shown_field
 from vmsonar_inspect.facts.machine import RATES
 from vmsonar_inspect.facts.model import Advice, Severity, Verdict
 from vmsonar_inspect.facts.units import UNKNOWN
-from vmsonar_inspect.show.columns import Column, columns_of, size_words
+from vmsonar_inspect.show.columns import Column, columns_of, legend, size_words
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 
 _GAP = 2
-#: What the marks in cells mean.
-_LEGEND = {"≥": "≥ at least", "~": "~ estimated", "no group": "no group: of groups beyond this PID namespace"}
 
 
 class Grid:
@@ -42,16 +40,9 @@ class Grid:
         yield self._line([self.columns[place].title for place, _ in places], places, "bold")
         for cells in self.cells:
             yield self._line([cells[place] for place, _ in places], places, "")
-        if words := self._marks([place for place, _ in places]):
+        shown = [cells[place] for cells in self.cells for place, _ in places] if self.legend else []
+        if words := legend(shown):
             yield Text(f"\n{words}", style="dim")
-
-    def _marks(self, places: list[int]) -> str:
-        """Explains the marks that occur in the cells."""
-        shown = [cells[place] for cells in self.cells for place in places] if self.legend else []
-        words = [words for mark, words in _LEGEND.items() if any(cell.startswith(mark) for cell in shown)]
-        if UNKNOWN in shown:
-            words.append(f"{UNKNOWN} unknown")
-        return "; ".join(words)
 
     def _fitting(self, width: int) -> list[tuple[int, int]]:
         """The columns that fit, each with its width."""
@@ -99,7 +90,9 @@ def verdict_lines(verdict: Verdict, long: bool = False, brief: bool = False) -> 
     text.append(f" {verdict.advice}" if verdict.advice and not brief else "")
     text.append(f" [{verdict.rule}, {verdict.confidence} confidence]", style="dim")
     if long:
-        figures = ", ".join(f"{name} {written(name, value)}" for name, value in verdict.figures.items())
+        figures = ", ".join(
+            f"{name} {written(name, value, verdict.marks)}" for name, value in verdict.figures.items()
+        )
         text.append(f"\nwhen {'; '.join(verdict.conditions)}", style="dim")
         text.append(f"\nseen {figures}", style="dim")
     return HangingText(Text(mark, style=style), text)
@@ -129,6 +122,7 @@ def size_sentence(advice: Advice) -> Text:
     elif advice.size_p95 is not None and advice.size_peak is not None:
         text.append(f"{size_words(advice.size_p95)} would have held the 95th percentile, ")
         text.append(f"{size_words(advice.size_peak)} the peak. ")
+    text.append(f"{advice.size_doubt} " if advice.size_doubt else "")
     helped = "would have helped" if advice.larger_would_help else "would not have helped"
     return text.append(f"A larger machine {helped}: {advice.larger_why}.")
 
@@ -202,7 +196,7 @@ def _whole(advice: Advice, of: str | None) -> str:
     return "" if of is None else shown_field(Advice, of).write(getattr(advice, of))
 
 
-def use_row(of: msgspec.Struct, name: str, whole: str) -> tuple[str, str, str, str, str]:
+def use_row(of: msgspec.Struct, name: str, whole: str) -> tuple[str, ...]:
     """The median, 95th percentile and peak of a use, by the title and unit of its field."""
-    field, use = shown_field(type(of), name), getattr(of, name)
-    return field.title, field.write(use.median), field.write(use.p95), field.write(use.peak), whole
+    parts = (shown_field(type(of), f"{name}.{part}").marked(of) for part in ("median", "p95", "peak"))
+    return shown_field(type(of), name).title, *parts, whole

@@ -12,10 +12,11 @@ from vmsonar_archive.system.text import plain
 
 from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.fields import shown_field
-from vmsonar_inspect.facts.model import Story, StoryMoment
+from vmsonar_inspect.facts.model import JobUse, Story, StoryMoment
 from vmsonar_inspect.inspection import Inspection
 from vmsonar_inspect.show.answers import fleet_rows, rows_of, summary_of
 from vmsonar_inspect.show.columns import columns_of
+from vmsonar_inspect.show.doubts import doubts_of
 from vmsonar_inspect.show.order import arranged
 from vmsonar_inspect.show.terminal.lists import Grid, list_view, size_sentence, used, verdict_lines
 from vmsonar_inspect.show.terminal.screen import Screen, header
@@ -49,18 +50,18 @@ def _title(text: str) -> Text:
 
 def _head(story: Story, zone: tzinfo) -> list[Text]:
     job = story.job
-    lower = units.lower_bound(units.hours(job.cpu_seconds), job.cpu_is_lower_bound)
-    moved = units.lower_bound(
-        f"{units.size(job.read_bytes)} read, {units.size(job.write_bytes)} written", job.io_is_lower_bound
-    )
-    first, last = units.clock(job.started or job.first, zone), units.clock(job.last, zone)
-    when = f"{first} to {last} ({units.duration(job.runtime_seconds)})"
-    cost = f"CPU time {lower}, {moved}, energy {units.energy(job.energy.joules, job.energy.source)}"
+    names = ("cpu_seconds", "read_bytes", "write_bytes", "runtime_seconds")
+    cpu, read, wrote, runtime = (shown_field(JobUse, name).marked(job) for name in names)
+    first, last = units.clock(job.started or job.first, zone), units.clock(job.end or job.last, zone)
+    when = f"{first} to {last} ({runtime})"
+    energy = units.energy(job.energy.joules, job.energy.source)
+    cost = f"CPU time {cpu}, {read} read, {wrote} written, energy {energy}"
     return [
         Text.assemble((f"job {plain(job.job)}", "bold"), f"  {plain(job.command)}"),
         Text(f"{plain(job.user)} on {plain(job.hostname)}, {plain(job.program)}", style="dim"),
         Text(f"{when}, {story.ended_by}"),
-        Text(f"{cost}, seen in {units.count(job.samples)} samples"),
+        Text(f"{cost}, seen in {units.plural(job.samples, 'sample')}"),
+        *(Text(words, style="dim") for words in doubts_of(job)),
     ]
 
 

@@ -17,22 +17,33 @@ SELECT
     n.container_id, -- container of the first member
     n.started, -- start as wall time
     {task_life}
+    {cpu_bounds}
+    r.cpu_source, -- what told the time of members that ended, the weakest: accounts, lifeline or samples
     r.cpu_user_seconds, -- of these in user mode
     r.cpu_system_seconds, -- of these in the kernel
-    r.cpu_seconds_total, -- seconds of CPU time since its start, recorded or not
-    {core_columns}
+    CASE WHEN NOT r.unattributed AND r.cpu_doubt = 0 THEN r.cpu_seconds_total END AS cpu_seconds_total, -- seconds of CPU time since its start, recorded or not; null where that is not known exactly
+    {task_cores}
     r.memory_mean, -- bytes, mean of the samples
     r.memory_median, -- bytes, median
     r.memory_p95, -- bytes, 95th percentile
-    r.memory_peak, -- bytes, highest sample
+    COALESCE(r.memory_peak_told, r.memory_peak) AS memory_peak, -- bytes, highest since its start: of the samples and what the kernel kept of its members
+    r.memory_peak_low, -- bytes, least that the peak can be, where that is another figure
+    r.memory_peak_high, -- bytes, most that the peak can be, where that is another figure and known
+    r.memory_peak_source, -- sampled (the peak is a lower bound), high_water or accounts; null in old records, whose peak is the highest sample
+    r.memory_charged_peak, -- bytes, peak of the control group that holds only this job, page cache included
+    r.memory_source, -- how sharing was resolved, the weakest: sum, pss or estimate
     r.processes_peak, -- most members at once
     r.processes_seen, -- members ever seen
     r.threads_peak, -- most threads at once
     r.read_bytes, -- bytes fetched from storage while recorded
+    {read_bounds}
     r.write_bytes, -- bytes sent to storage while recorded
+    {write_bounds}
+    r.io_source, -- what told the I/O of members that ended, the weakest: accounts, lifeline or samples
     r.major_faults, -- faults with I/O while recorded
-    r.unattributed, -- the CPU figures are a lower bound
-    r.io_partial -- the I/O figures are a lower bound
+    r.unattributed, -- the CPU time is not exact: see its bounds, without them it is a lower bound
+    r.io_partial, -- the I/O is not exact: see its bounds, without them it is a lower bound
+    COALESCE(r.is_gone, FALSE) AS ended -- a sample found nobody left
 FROM rolled AS r
 LEFT JOIN latest_job_info AS n
     ON r.archive = n.archive AND r.boot = n.boot AND r.pgid = n.pgid AND r.start_ticks = n.start_ticks

@@ -18,4 +18,7 @@ SELECT
     {task_cpu_rates}
     d.resident, -- bytes resident
     CASE WHEN d.resident < d.shared THEN 0 ELSE d.resident - d.shared END AS memory, -- bytes resident that are its own
+    d.resident_peak, -- bytes resident, the kernel's own peak since its last exec, where it was read
+    CASE WHEN d.read_bytes_rise < d.child_read_bytes_rise THEN 0 ELSE d.read_bytes_rise - COALESCE(d.child_read_bytes_rise, 0) END AS own_read_bytes, -- bytes fetched since then without what waited-for children did
+    CASE WHEN d.write_bytes_rise < d.child_write_bytes_rise THEN 0 ELSE d.write_bytes_rise - COALESCE(d.child_write_bytes_rise, 0) END AS own_write_bytes, -- bytes sent since then without what waited-for children did
     {task_io_rates}

@@ -3,40 +3,88 @@ WITH placed AS (
     SELECT
         d.*,
         LAG(last_value) OVER w AS value_before,
-        LAG(last_boottime) OVER w AS boottime_before
+        LAG(last_boottime) OVER w AS boottime_before,
+        LEAD(first_boottime) OVER w AS boottime_after,
+        MIN(first_boottime) OVER (PARTITION BY archive, boot, number, start_ticks, container_id) AS series_boottime
     FROM {source}_day AS d
     WINDOW w AS (
         PARTITION BY archive, boot, number, start_ticks, container_id, measure ORDER BY first_boottime
     )
 ),
 
+-- The boot clock in seconds at the death of the last member, where it is known.
+deaths AS (
+    SELECT archive, boot, number, start_ticks, MAX(last_value) AS died
+    FROM {source}_day
+    WHERE measure = 'end'
+    GROUP BY archive, boot, number, start_ticks
+),
+
+-- The last samples of days that have such rows.
+eves AS (
+    SELECT DISTINCT archive, boot, last_boottime
+    FROM {source}_day
+    WHERE measure = 'cpu'
+),
+
 -- Between two days lies an interval that neither of them knows; a series may also begin just there.
-bordered AS (
+approached AS (
+    SELECT
+        p.*, i.interval_seconds,
+        COALESCE(p.value_before IS NULL AND p.start_ticks / t.ticks_per_second * 1e9 >= i.previous_boottime - 2e7, FALSE)
+            AS starts,
+        COALESCE(p.value_before IS NULL AND p.first_boottime = p.series_boottime AND {counts_anew}, FALSE) AS counts_anew,
+        CASE WHEN e.died < p.first_boottime / 1e9 THEN e.died ELSE p.first_boottime / 1e9 END AS until,
+        COALESCE(e.died < p.first_boottime / 1e9, FALSE) AS ends,
+        p.start_ticks / t.ticks_per_second AS started,
+        i.previous_boottime / 1e9 AS previous
+    FROM placed AS p
+    JOIN tick_lengths AS t ON p.archive = t.archive AND p.boot = t.boot
+    LEFT JOIN sample_intervals AS i
+        ON p.archive = i.archive AND p.boot = i.boot AND p.first_boottime = i.boottime
+    LEFT JOIN eves AS b ON p.archive = b.archive AND p.boot = b.boot AND i.previous_boottime = b.last_boottime
+    LEFT JOIN deaths AS e
+        ON p.archive = e.archive AND p.boot = e.boot AND p.number = e.number AND p.start_ticks = e.start_ticks
+),
+
+crossed AS (
     SELECT
         p.archive,
         CASE WHEN p.container_id IS NULL THEN p.boot ELSE '' END AS boot,
         COALESCE(p.number, -1) AS number,
         COALESCE(p.start_ticks, -1) AS start_ticks,
         COALESCE(p.container_id, '') AS container_id,
-        p.series_id, p.measure, p.counter, p.samples, p.first_time, p.last_time, p.last_boottime,
+        p.series_id, p.measure, p.counter, p.samples, p.first_time, p.last_time, p.first_boottime, p.last_boottime,
         p.total, p.seconds, p.minimum, p.maximum, p.highest_value, p.histogram,
+        CASE WHEN p.value_before IS NULL THEN p.first_value END AS earliest_value,
+        CASE WHEN p.boottime_after IS NULL THEN p.last_value END AS latest_value,
+        p.begins OR p.starts OR p.counts_anew AS begins,
+        p.starts OR p.counts_anew OR p.ends AS is_edge,
         CASE
             WHEN NOT p.counter OR p.begins THEN NULL
             WHEN p.first_value >= p.value_before THEN p.first_value - p.value_before
             WHEN p.value_before IS NOT NULL AND p.container_id IS NOT NULL THEN p.first_value
-            WHEN p.value_before IS NULL AND p.start_ticks / t.ticks_per_second * 1e9 >= i.previous_boottime - 2e7
-                THEN p.first_value
+            WHEN p.starts OR p.counts_anew THEN p.first_value
         END AS border_rise,
         CASE
             WHEN p.container_id IS NOT NULL AND p.first_value < p.value_before
-                THEN LEAST((p.first_boottime - p.boottime_before) / 1e9, i.interval_seconds)
-            WHEN p.value_before IS NOT NULL THEN (p.first_boottime - p.boottime_before) / 1e9
-            ELSE GREATEST(p.first_boottime / 1e9 - p.start_ticks / t.ticks_per_second, 1.0)
+                THEN LEAST((p.first_boottime - p.boottime_before) / 1e9, p.interval_seconds)
+            WHEN p.value_before IS NOT NULL THEN GREATEST(p.until - p.boottime_before / 1e9, 0.0)
+            WHEN p.starts THEN GREATEST(p.until - p.started, 0.0)
+            ELSE GREATEST(p.until - p.previous, 0.0)
         END AS border_seconds
-    FROM placed AS p
-    JOIN tick_lengths AS t ON p.archive = t.archive AND p.boot = t.boot
-    LEFT JOIN sample_intervals AS i
-        ON p.archive = i.archive AND p.boot = i.boot AND p.first_boottime = i.boottime
+    FROM approached AS p
+),
+
+bordered AS (
+    SELECT
+        crossed.*,
+        CASE
+            WHEN border_seconds <= 0 THEN NULL
+            WHEN is_edge AND border_seconds < 1 THEN border_rise
+            ELSE border_rise / border_seconds
+        END AS border_rate
+    FROM crossed
 ),
 
 frequencies AS (
@@ -52,12 +100,12 @@ frequencies AS (
     SELECT
         archive, boot, number, start_ticks, container_id, measure,
         CASE
-            WHEN border_rise > 0 THEN CAST(FLOOR(LN(border_rise / border_seconds) / LN(1.02)) AS BIGINT)
+            WHEN border_rate > 0 THEN CAST(FLOOR(LN(border_rate) / LN(1.02)) AS BIGINT)
             ELSE -100000
         END AS bucket,
         CAST(1 AS BIGINT) AS frequency
     FROM bordered
-    WHERE border_rise IS NOT NULL AND histogram IS NOT NULL
+    WHERE border_rate IS NOT NULL AND histogram IS NOT NULL
 ),
 
 counted AS (
@@ -99,17 +147,21 @@ summed AS (
         CAST(SUM(samples) AS BIGINT) AS samples,
         MIN(first_time) AS first_time,
         MAX(last_time) AS last_time,
+        MIN(first_boottime) AS first_boottime,
         MAX(last_boottime) AS last_boottime,
+        MAX(earliest_value) AS first_value,
+        MAX(latest_value) AS last_value,
+        COALESCE(BOOL_OR(earliest_value IS NOT NULL AND begins), FALSE) AS begins,
         COALESCE(SUM(total) + SUM(border_rise), SUM(total), SUM(border_rise)) AS total,
         COALESCE(SUM(seconds), 0.0)
         + COALESCE(SUM(CASE WHEN border_rise IS NOT NULL THEN border_seconds END), 0.0) AS seconds,
         LEAST(
-            COALESCE(MIN(minimum), MIN(border_rise / border_seconds)),
-            COALESCE(MIN(border_rise / border_seconds), MIN(minimum))
+            COALESCE(MIN(minimum), MIN(border_rate)),
+            COALESCE(MIN(border_rate), MIN(minimum))
         ) AS minimum,
         GREATEST(
-            COALESCE(MAX(maximum), MAX(border_rise / border_seconds)),
-            COALESCE(MAX(border_rise / border_seconds), MAX(maximum))
+            COALESCE(MAX(maximum), MAX(border_rate)),
+            COALESCE(MAX(border_rate), MAX(maximum))
         ) AS maximum,
         MAX(highest_value) AS highest_value
     FROM bordered
@@ -127,7 +179,11 @@ SELECT
     s.samples, -- rows that had a value
     s.first_time, -- first sample that shows the series
     s.last_time, -- last sample that shows the series
+    s.first_boottime, -- boot clock of the first value, nanoseconds
     s.last_boottime, -- boot clock of the last value, nanoseconds
+    s.first_value, -- first value; of a container the highest of its boots' first ones
+    s.last_value, -- last value; of a container the highest of its boots' last ones
+    s.begins, -- the first value was counted from zero
     s.total, -- sum of a counter's rises, or of a gauge's values
     s.seconds, -- time over which the rises are known, or the number of values
     s.minimum, -- lowest rate of a counter, lowest value of a gauge
