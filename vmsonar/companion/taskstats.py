@@ -20,7 +20,7 @@ _NETLINK_GENERIC = 16
 _SO_RCVBUFFORCE = 33
 _REQUEST, _ACK, _ERROR = 1, 4, 2
 _CONTROL, _GET_FAMILY, _FAMILY_ID, _FAMILY_NAME = 16, 3, 1, 2
-_GET, _GET_PID, _REGISTER, _NULL = 1, 1, 3, 6
+_GET, _REGISTER, _NULL = 1, 3, 6
 _HEAD = struct.Struct("=IHHII")
 _MESSAGE = struct.Struct("=IHHIIBBH")
 _ATTRIBUTE = struct.Struct("=HH")
@@ -33,9 +33,10 @@ FORKED, SIGNALLED, LAST = 0x01, 0x10, 0x20
 _MORE_FIGURES = (0, 2, 1)
 _BIGGEST = 8192
 _PATIENCE = 5.0
+_CODE = 42
 _EXPLAINED = {
     errno.EPERM: "taskstats needs CAP_NET_ADMIN: let vmsonar-accounts.service run it (vmsonar install --accounts)",
-    errno.ENOENT: "no taskstats here: the kernel lacks it (CONFIG_TASKSTATS), or this is a network of a container",
+    errno.ENOENT: "this kernel has no taskstats (CONFIG_TASKSTATS)",
     errno.EINVAL: "taskstats tells nothing inside a container: run it in the machine's first namespaces",
 }
 
@@ -49,8 +50,7 @@ class Task(NamedTuple):
     exit_code: int
     flags: int
     waited: int
-    #: Times by the tick, and the scheduler's sum at its last update.
-    ticked: int
+    #: The scheduler's sum at its last update.
     ran: int
     name: bytes
     uid: int
@@ -67,7 +67,9 @@ class Task(NamedTuple):
     read_bytes: int
     write_bytes: int
     cancelled_write_bytes: int
+    #: How often it gave its processor up, and how often that was taken from it.
     sleeps: int
+    preemptions: int
 
 
 class Ending(NamedTuple):
@@ -84,7 +86,7 @@ class Layout:
     """Where the figures are in a record; `more` is how many figures each delay has beyond count and total."""
 
     def __init__(self, more: int = 0) -> None:
-        self._task = struct.Struct(f"=4xIB15xQ{32 + 24 * more}xQQ32s8xI4xII8xQQQQQ16xQ8xQQ16xQQQQ")
+        self._task = struct.Struct(f"=4xIB15xQ{40 + 24 * more}xQ32s8xI4xII8xQQQQQ16xQ8xQQ16xQQQQQ")
         self._group = struct.Struct("=I4xQ")
         self._group_at = 368 + 48 * more
         self._ran = struct.Struct("=Q")
@@ -133,12 +135,11 @@ class Taskstats:
             # Beyond net.core.rmem_max, which our one capability allows.
             self.socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, buffer)
             self._family = self._find_family()
-            self.read = self._find_layout().read
             self._ask(_GET, _attribute(_REGISTER, possible_cpus.encode() + b"\0"))
+            self.read = self._find_layout().read
         except OSError as error:
             self.socket.close()
             raise VmsonarError(_EXPLAINED.get(error.errno or 0, f"taskstats: {error}")) from None
-        self.socket.setblocking(False)
 
     def _find_family(self) -> int:
         answer = self._ask(_GET_FAMILY, _attribute(_FAMILY_NAME, b"TASKSTATS\0"))
@@ -148,16 +149,32 @@ class Taskstats:
         raise OSError(errno.ENOENT, "")
 
     def _find_layout(self) -> Layout:
-        """Tries each on a record of our own, whose name and number we know."""
-        pid = os.getpid()
+        """Tries each on the record of a child whose end we know; without it, nothing would ever be told here."""
         name = Path("/proc/self/comm").read_bytes().rstrip(b"\n")
-        message = self._ask(_GET, _attribute(_GET_PID, struct.pack("=I", pid)))
+        child = os.fork()
+        if child == 0:
+            os._exit(_CODE)
+        os.waitpid(child, 0)
+        message = self._record_of(child)
         for more in _MORE_FIGURES:
             layout = Layout(more)
             found = layout.read(message, len(message))
-            if found and found.task.name.rstrip(b"\0") == name and found.tgid in (None, pid):
+            if found is None or found.tgid not in (None, child):
+                continue
+            if found.task.name.rstrip(b"\0") == name and found.task.exit_code == _CODE << 8:
                 return layout
         raise VmsonarError("this kernel's taskstats have a form that is not known")
+
+    def _record_of(self, pid: int) -> bytes:
+        """The kernel sends it before the parent can be told of the end, so it is there."""
+        self.socket.setblocking(False)
+        try:
+            while True:
+                message = self.socket.recv(_BIGGEST)
+                if len(message) >= _BODY + _PARTS.size and _PARTS.unpack_from(message, _BODY)[4] == pid:
+                    return message
+        except BlockingIOError:
+            raise OSError(errno.EINVAL, "") from None
 
     def _ask(self, command: int, attribute: bytes) -> bytes:
         """Asks and returns the answer, which is empty where there is nothing to say but that it was done."""

@@ -48,9 +48,11 @@ def cpu_of(task: Task, tick: int) -> Cpu:
     high = max(low, task.elapsed_us * _US - task.waited)
     if low:
         high = min(high, low + tick)
-    # Whoever never slept ran whenever it did not wait for a processor.
-    best = high if not task.sleeps else min(max(task.ticked, low), high)
-    return Cpu(low, high, best)
+    if not task.sleeps:
+        return Cpu(low, high, high)  # whoever never slept ran whenever it did not wait for a processor
+    # Half of what may be missing, which is what it ran since the last switch or tick.
+    stretch = (low + tick // 2) // (task.sleeps + task.preemptions + 1)
+    return Cpu(low, high, min(high, low + min(tick, stretch) // 2))
 
 
 class _Sums:
@@ -59,6 +61,7 @@ class _Sums:
     __slots__ = ("began", "doubt", "figures", "high", "leader", "leader_elapsed", "others_left", "threads")
 
     def __init__(self, began: int) -> None:
+        #: The earliest moment at which it can have begun, as far as its records tell.
         self.began = began
         self.figures = [0] * 10
         #: How far the best figure and the upper bound lie above the scheduler's sum.
@@ -133,6 +136,7 @@ class ThreadGroups:
                 oldest = self._open.pop(next(iter(self._open)))
                 self._whole_since = max(self._whole_since, oldest.began + _SLACK_NS)
             sums = self._open[tgid] = _Sums(began)
+        sums.began = max(sums.began, began)
         return sums
 
     def _single(self, task: Task, moment: Moment, is_process: bool) -> Account:
