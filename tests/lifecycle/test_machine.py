@@ -105,13 +105,13 @@ def test_accounts_of_an_older_kernel_by_a_unit_with_one_capability(on):
     answer = json.loads(on.run("/opt/vmsonar/bin/python", "-c", ASK).stdout)
     print(answer, on.run("uname", "-r").stdout)
     assert not answer["lost"]
-    burner, threads, memory, killed = answer["children"]
-    assert burner["found"] == pytest.approx(burner["cpu"], rel=0.05)
-    assert threads["found"] == pytest.approx(threads["cpu"], rel=0.05)
+    burner, threads, memory, _killed = answer["children"]
+    assert burner["found"] == pytest.approx(burner["cpu"], rel=0.02)
+    assert threads["found"] == pytest.approx(threads["cpu"], rel=0.02)
     assert (threads["threads"], threads["is_whole"]) == (3, True)
     assert memory["peak_rss"] == pytest.approx(memory["peak"], rel=0.02)
     assert [child["exit_status"] for child in answer["children"]] == [3 << 8, 3 << 8, 3 << 8, 9]
-    assert all(child["is_process"] and child["low"] <= child["cpu"] for child in answer["children"])
+    assert all(child["is_process"] and child["low"] <= child["cpu"] + 1e-5 for child in answer["children"])
 
 
 HUNGRY = "held = []\nwhile True: held.append(bytearray(b'x') * 2**24)"
