@@ -26,17 +26,18 @@ from vmsonar.companion.taskstats import Taskstats, possible_cpus
 from vmsonar.companion.thread_groups import Moment, ThreadGroups
 
 #: What the kernel holds for us, and what we hold for a recorder that does not read; what is more is dropped.
-BUFFER = 4 * 1024 * 1024
+BUFFER = 8 * 1024 * 1024
 MAX_BACKLOG = 2 * 1024 * 1024
 #: The most of one processor that records may take.
 SHARE = 0.1
-# So few that a line is far below MAX_LINE.
+# A portion: so few that a line is far below MAX_LINE.
 _ROWS = 300
-_REST_NS = 100_000_000
+_REST_NS = 250_000_000
 # How long to wait for an end: a record that comes then ended within that time, which dates it.
 _PATIENCE_NS = 1_000_000_000
-# One batch of a storm; a recorder that asks meanwhile is answered at once if we owe less rest than this.
-_BATCH_NS = 30_000_000
+# Enough for all that the kernel holds: once it dropped something it takes nothing until all was received.
+_BATCH_NS = 100_000_000
+# A recorder that asks while we rest is answered at once, unless we owe more rest than this.
 _DEBT_NS = 1_000_000_000
 _BIGGEST = 8192
 _MOST_RECORDERS = 8
@@ -57,22 +58,16 @@ class Bookkeeper:
         tick = round(time.clock_getres(_MONOTONIC_COARSE) * 1e9)
         self._groups = ThreadGroups(tick, self._empty_at)
 
-    def drain(self, most_ns: int) -> tuple[list[Account], Lost | None, bool]:
-        """The processes that ended, what was lost, and whether that is all; takes about that much CPU time at most."""
+    def drain(self) -> tuple[list[Account], Lost | None, bool]:
+        """One portion of the processes that ended, what was lost, and whether that is all there is."""
         self._note_sleep()
-        end = time.thread_time_ns() + most_ns
         rows: list[Account] = []
-        lost = None
-        while True:
-            try:
-                is_empty = self._receive(rows)
-            except OSError as error:
-                if error.errno != errno.ENOBUFS:
-                    raise
-                lost = self._lose()
-                continue
-            if is_empty or time.thread_time_ns() > end:
-                return rows, lost, is_empty
+        try:
+            return rows, None, self._receive(rows)
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:
+                raise
+            return rows, self._lose(), False
 
     def note_empty(self, moment: int) -> None:
         """Nothing was left to receive at that moment, CLOCK_MONOTONIC."""
@@ -83,10 +78,10 @@ class Bookkeeper:
         return time.monotonic_ns() + self._slept
 
     def _receive(self, rows: list[Account]) -> bool:
-        """Reads up to a hundred records; True when none was left."""
+        """Reads a portion of records; True when none was left."""
         receive, read, add = self._taskstats.socket.recv_into, self._taskstats.read, self._groups.add
         buffer, after, slept, awake = self._buffer, self._empty_at, self._slept, self._awake_since
-        for _ in range(100):
+        for _ in range(_ROWS):
             asked = time.monotonic_ns()
             try:
                 size = receive(buffer)
@@ -231,15 +226,16 @@ class Service:
 
     def _take(self) -> bool:
         """Tells everybody what ended; False when some of it is still to come."""
-        begin = time.thread_time_ns()
-        rows, lost, is_empty = self._keeper.drain(_BATCH_NS)
-        for first in range(0, len(rows), _ROWS):
-            self._tell(to_line(AccountRows(rows=rows[first : first + _ROWS])))
-        if lost is not None:
-            self._tell(to_line(lost))
-        for recorder in list(self._recorders.values()):
-            self._send(recorder)
-        used = time.thread_time_ns() - begin
+        begin, used, is_empty = time.thread_time_ns(), 0, False
+        while not is_empty and used < _BATCH_NS:
+            rows, lost, is_empty = self._keeper.drain()
+            if rows:
+                self._tell(to_line(AccountRows(rows=rows)))
+            if lost is not None:
+                self._tell(to_line(lost))
+            for recorder in list(self._recorders.values()):
+                self._send(recorder)
+            used = time.thread_time_ns() - begin
         now = time.monotonic_ns()
         owed = max(self._rest_until, now) + round(used / self._share)
         self._rest_until = max(owed, now + _REST_NS)

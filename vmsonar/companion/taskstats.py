@@ -33,7 +33,7 @@ FORKED, SIGNALLED, LAST = 0x01, 0x10, 0x20
 _MORE_FIGURES = (0, 2, 1)
 _BIGGEST = 8192
 _PATIENCE = 5.0
-_CODE = 42
+_CODE, _TRIES = 42, 5
 _EXPLAINED = {
     errno.EPERM: "taskstats needs CAP_NET_ADMIN: let vmsonar-accounts.service run it (vmsonar install --accounts)",
     errno.ENOENT: "this kernel has no taskstats (CONFIG_TASKSTATS)",
@@ -151,11 +151,7 @@ class Taskstats:
     def _find_layout(self) -> Layout:
         """Tries each on the record of a child whose end we know; without it, nothing would ever be told here."""
         name = Path("/proc/self/comm").read_bytes().rstrip(b"\n")
-        child = os.fork()
-        if child == 0:
-            os._exit(_CODE)
-        os.waitpid(child, 0)
-        message = self._record_of(child)
+        child, message = self._record_of_child()
         for more in _MORE_FIGURES:
             layout = Layout(more)
             found = layout.read(message, len(message))
@@ -165,16 +161,28 @@ class Taskstats:
                 return layout
         raise VmsonarError("this kernel's taskstats have a form that is not known")
 
-    def _record_of(self, pid: int) -> bytes:
-        """The kernel sends it before the parent can be told of the end, so it is there."""
+    def _record_of_child(self) -> tuple[int, bytes]:
+        """The kernel sends it before the parent can be told of the end, so it is there unless others were too many."""
         self.socket.setblocking(False)
-        try:
-            while True:
-                message = self.socket.recv(_BIGGEST)
-                if len(message) >= _BODY + _PARTS.size and _PARTS.unpack_from(message, _BODY)[4] == pid:
-                    return message
-        except BlockingIOError:
-            raise OSError(errno.EINVAL, "") from None
+        for _ in range(_TRIES):
+            child = os.fork()
+            if child == 0:
+                os._exit(_CODE)
+            os.waitpid(child, 0)
+            for message in self._waiting():
+                if len(message) >= _BODY + _PARTS.size and _PARTS.unpack_from(message, _BODY)[4] == child:
+                    return child, message
+        raise OSError(errno.EINVAL, "")
+
+    def _waiting(self) -> Iterator[bytes]:
+        while True:
+            try:
+                yield self.socket.recv(_BIGGEST)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
 
     def _ask(self, command: int, attribute: bytes) -> bytes:
         """Asks and returns the answer, which is empty where there is nothing to say but that it was done."""

@@ -85,6 +85,10 @@ class Accounts(CompanionLink):
     def own_command(self, descriptor: int) -> list[str]:
         return python("-m", "vmsonar.companion.accounts", "--fd", str(descriptor))
 
+    def _connect(self) -> None:
+        super()._connect()
+        self._answered = self._asked  # a new companion knows nothing of what the last one was asked
+
     @property
     def _is_in_step(self) -> bool:
         """Whether it has answered all that it was asked."""
@@ -125,11 +129,12 @@ class Accounts(CompanionLink):
         if isinstance(message, AccountRows):
             rows += message.rows
         elif isinstance(message, Listening):
-            # A new companion knows nothing of what the last one was asked.
-            self.since, self._answered = message.since, self._asked
+            self.since = message.since
             return self.covered is None or message.since > self.covered
         elif isinstance(message, Flushed):
             self._answered = message.number
+            if message.is_behind:
+                self._troubles.append(("accounts_late", "more processes ended than were followed so far"))
             return message.is_behind
         elif isinstance(message, Lost):
             self._troubles.append(("accounts_lost", message.detail))
