@@ -64,7 +64,7 @@ class Accounts(CompanionLink):
         if self._is_in_step:
             lost |= self._flush(rows)
         if self._connection is None:
-            if self.since is not None:
+            if self.since is not None or self.state == "companion":
                 self._troubles.append(("accounts_companion", self.detail or "no companion runs any more"))
         elif not self._is_in_step:
             self._troubles.append(("accounts_silent", f"no answer within {_SILENCE * 1000:g} ms"))
