@@ -140,18 +140,16 @@ def test_a_process_that_computes(desk):
 
 def test_a_thousand_short_lives_each_between_its_bounds(desk):
     """What the kernel does after the record, freeing memory above all, is in wait4's figures alone."""
-    idle = desk.work("burn", 0, "0", 200)
-    tail = 10 * sum(
-        told.cpu_us * 1000 - best(row) for told, row in idle
-    )  # twice that of as many that do nothing
     pairs = desk.work("burn", 0, "5-20", 1000)
     truth = sum(told.cpu_us for told, _ in pairs) * 1000
-    print(f"after the record: {tail / 10 / 200 / 1000:.0f} µs each")
+    # The exit was seen to take 30 µs of a child that did nothing and 100 µs after 20 ms of work: twice that is allowed.
+    # So the sum is 0.5 to 1.3 % below wait4's, and not always within 1 %.
+    tail = 200_000 * len(pairs)
     sums = {name: sum(getattr(row, name) for _, row in pairs) for name in ("cpu_low_ns", "cpu_high_ns")}
     found = sum(best(row) for _, row in pairs)
     print({name: f"{value / truth - 1:+.2%}" for name, value in sums.items()}, f"{found / truth - 1:+.2%}")
     assert sums["cpu_low_ns"] < truth < sums["cpu_high_ns"] + tail
-    assert truth * 0.99 - tail <= found <= truth * 1.01
+    assert truth - tail <= found <= truth * 1.01
     for told, row in pairs:
         assert row.cpu_low_ns <= best(row) <= (row.cpu_high_ns or 0)
         assert row.cpu_low_ns <= told.cpu_us * 1000 + 1000
