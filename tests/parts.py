@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
@@ -141,6 +142,13 @@ def _pcp() -> str | None:
     return _first(_commands("pmval"), None if Path(names).exists() else f"no {names}")
 
 
+def _taskstats() -> str | None:
+    return _first(_root(), _works(sys.executable, "-c", _LISTEN))
+
+
+_LISTEN = "from vmsonar.companion.taskstats import *; Taskstats(possible_cpus(), 65536)"
+
+
 PROBES: dict[str, Callable[[], str | None]] = {
     "ansible": lambda: _modules("ansible"),
     "atop": lambda: _commands("atop"),
@@ -169,6 +177,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "strace": _strace,
     "stranger": stranger.missing,
     "systemd_guest": _systemd_guest,
+    "taskstats": _taskstats,
     "tmpfs_mount": _tmpfs_mount,
     "tmux": lambda: _commands("tmux"),
     "zstd": lambda: _commands("zstd"),

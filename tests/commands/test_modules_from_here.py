@@ -41,6 +41,14 @@ link.messages()
 assert link._child.wait() == 0, "it shows its help"
 link.close()
 """,
+    "accounts companion": """
+from vmsonar.collectors.process.accounts import Accounts
+from vmsonar.config.schema import Accounts as Settings
+from vmsonar.host.clock import Clock
+from vmsonar.host.roots import Host
+accounts = Accounts(Host(), Settings(socket=os.path.abspath("none.sock")), Clock())
+subprocess.run([*accounts.own_command(0), "--help"], check=True)
+""",
     "signer": """
 from vmsonar_archive.bundle.make import bundle_to_file, BundleOptions
 subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "key"], check=True)

@@ -73,5 +73,5 @@ def machine(tmp_path_factory: pytest.TempPathFactory, wheelhouse: Path) -> Itera
 INSTALL = """
 cp -rT "$1" ".$2"
 chroot . env VMSONAR_WHEELS="$2" sh -c "$3"
-"$4" -m vmsonar install --root "$PWD" --save
+"$4" -m vmsonar install --root "$PWD" --save --accounts
 """

@@ -100,6 +100,33 @@ def test_an_image_has_its_units_enabled_without_systemd_on_the_host(tmp_path, mo
     assert not list((tmp_path / "etc/systemd").rglob("*vmsonar*"))
 
 
+def test_accounts_are_off_unless_chosen_and_gone_after_uninstalling(tmp_path, capsys):
+    (tmp_path / "opt/vmsonar/bin").mkdir(parents=True)
+    (tmp_path / "opt/vmsonar/bin/python").symlink_to("/usr/bin/python3")
+    root = ("--root", str(tmp_path), "--no-start")
+    assert run(["install", *root]) == 0
+    assert "vmsonar.service.wants/vmsonar-accounts.service" not in links(tmp_path)
+    preset = tmp_path / "etc/systemd/system-preset/50-vmsonar.preset"
+    assert "enable vmsonar-accounts.service" not in preset.read_text()
+    assert run(["install", *root, "--accounts"]) == 0
+    assert "vmsonar-accounts.service" in capsys.readouterr().out
+    assert "vmsonar.service.wants/vmsonar-accounts.service" in links(tmp_path)
+    assert "enable vmsonar-accounts.service" in preset.read_text()
+    assert run(["install", *root, "--accounts", "--one-shot"]) == 2
+    assert run(["uninstall", "--root", str(tmp_path)]) == 0
+    assert not list((tmp_path / "etc/systemd").rglob("*vmsonar*"))
+
+
+def test_the_unit_for_accounts_has_one_capability_and_two_families():
+    text = shipped("units/vmsonar-accounts.service").read_text()
+    said = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and line[0] != "#")
+    assert (said["AmbientCapabilities"], said["CapabilityBoundingSet"]) == ("CAP_NET_ADMIN", "CAP_NET_ADMIN")
+    assert said["RestrictAddressFamilies"] == "AF_NETLINK AF_UNIX"
+    assert said["User"] == "vmsonar"
+    # In namespaces of its own the kernel would tell it nothing.
+    assert not said.keys() & {"PrivateNetwork", "PrivateUsers", "PrivatePIDs"}
+
+
 def test_every_unit_that_is_enabled_says_by_what():
     """Only WantedBy= is understood where an image is changed without systemd."""
     for unit in UNITS:

@@ -51,6 +51,69 @@ def test_the_limits_of_the_unit_are_in_force(on):
     assert on.read(f"/proc/{pid}/cgroup") == "0::/system.slice/vmsonar.service\n"
 
 
+# As the recorder asks, and beside it what wait4(2) says of the same children.
+ASK = """
+import json, os, signal, threading, time
+from vmsonar.collectors.process.accounts import Accounts
+from vmsonar.config.schema import Accounts as Settings
+from vmsonar.host.clock import Clock
+from vmsonar.host.roots import Host
+
+def burn(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end: pass
+
+def threads():
+    made = [threading.Thread(target=burn, args=(0.5,)) for _ in range(2)]
+    for thread in made: thread.start()
+    for thread in made: thread.join()
+
+def told(work):
+    pid = os.fork()
+    if pid == 0:
+        work()
+        os._exit(3)
+    _, status, usage = os.wait4(pid, 0)
+    return pid, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss
+
+accounts = Accounts(Host(), Settings(), Clock())
+accounts.take()
+time.sleep(1)
+works = lambda: burn(0.5), threads, lambda: bytearray(2**26), lambda: os.kill(os.getpid(), 9)
+children = [told(work) for work in works]
+rows, lost = accounts.take()
+rows = {row.pid: row for row in rows}
+found = [(child, rows[child[0]]) for child in children]
+print(json.dumps({"lost": lost, "children": [
+    {"status": child[1], "cpu": child[2], "peak": child[3] * 1024, "exit_status": row.exit_status,
+     "found": (row.user_ns + row.system_ns) / 1e9, "low": row.cpu_low_ns / 1e9, "peak_rss": row.peak_rss,
+     "threads": row.threads, "is_whole": row.is_whole, "is_process": row.is_process} for child, row in found]}))
+"""
+
+
+def test_accounts_of_an_older_kernel_by_a_unit_with_one_capability(on):
+    on.wait("test -S /run/vmsonar/accounts.sock")
+    assert on.run("systemctl", "is-active", "vmsonar-accounts").stdout == "active\n"
+    pid = on.run("systemctl", "show", "-P", "MainPID", "vmsonar-accounts").stdout.strip()
+    status = dict(
+        line.split(":\t", 1) for line in on.read(f"/proc/{pid}/status").splitlines() if ":\t" in line
+    )
+    one = f"{1 << 12:016x}"  # CAP_NET_ADMIN of capabilities(7)
+    assert {status[name] for name in ("CapPrm", "CapEff", "CapBnd", "CapAmb")} == {one}
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+    assert on.run("stat", "-c", "%U %a", "/run/vmsonar/accounts.sock").stdout == "vmsonar 660\n"
+    answer = json.loads(on.run("/opt/vmsonar/bin/python", "-c", ASK).stdout)
+    print(answer, on.run("uname", "-r").stdout)
+    assert not answer["lost"]
+    burner, threads, memory, _killed = answer["children"]
+    assert burner["found"] == pytest.approx(burner["cpu"], rel=0.02)
+    assert threads["found"] == pytest.approx(threads["cpu"], rel=0.02)
+    assert (threads["threads"], threads["is_whole"]) == (3, True)
+    assert memory["peak_rss"] == pytest.approx(memory["peak"], rel=0.02)
+    assert [child["exit_status"] for child in answer["children"]] == [3 << 8, 3 << 8, 3 << 8, 9]
+    assert all(child["is_process"] and child["low"] <= child["cpu"] + 1e-5 for child in answer["children"])
+
+
 HUNGRY = "held = []\nwhile True: held.append(bytearray(b'x') * 2**24)"
 
 

@@ -30,6 +30,9 @@ def install_command(
     process_io: Annotated[
         bool, flag("--process-io", "Show the I/O of every process (two capabilities).")
     ] = False,
+    accounts: Annotated[
+        bool, flag("--accounts", "Exact accounts of every process that ends (CAP_NET_ADMIN, own unit).")
+    ] = False,
     save: Annotated[
         bool, flag("--save", "Bring what was recorded to safety: all along, and at shutdown.")
     ] = False,
@@ -48,7 +51,9 @@ def install_command(
     refuse_archive(root)
     installer = Installer(root)
     installer.check_program()
-    choice = Choice(one_shot=one_shot, process_io=process_io, save=save, forward=forward)
+    if accounts and one_shot:
+        raise UsageError("--accounts needs a recorder that stays: leave --one-shot out")
+    choice = Choice(one_shot=one_shot, process_io=process_io, save=save, forward=forward, accounts=accounts)
     written = installer.install(choice, start=start)
     enabled = installer.enabled(choice)
     if json:
@@ -96,6 +101,7 @@ def cloud_init_command(
         Path | None, option("FILE", "What may come from it: NAME==VERSION --hash=sha256:HEX in each line.")
     ] = None,
     process_io: Annotated[bool, flag("--process-io", "Show the I/O of every process.")] = False,
+    accounts: Annotated[bool, flag("--accounts", "Exact accounts of every process that ends.")] = False,
     one_shot: Annotated[bool, flag("--one-shot", "A sample a minute instead of a daemon.")] = False,
     save: Annotated[bool, flag("--save", "Bundle at shutdown, on the VM's own disk.")] = False,
     upload_url: Annotated[
@@ -122,6 +128,7 @@ def cloud_init_command(
     choices = Choices(interval, upload_url, token_file, notice, cluster, kafka, docker, nvidia)
     chosen = {
         "--process-io": process_io,
+        "--accounts": accounts,
         "--one-shot": one_shot,
         "--save": save or upload_url is not None or notice is not None,
         "--forward": kafka is not None,

@@ -1,7 +1,6 @@
 """The companion's entry: `python -m vmsonar.companion --listen PATH` as a unit, `--fd N` as the daemon's child."""
 
 import argparse
-import os
 import resource
 import signal
 import socket
@@ -15,6 +14,7 @@ from vmsonar_archive.system.text import printable
 from vmsonar.companion.api import CompanionSettings
 from vmsonar.companion.follow import Follower
 from vmsonar.companion.hub import Endings, Hub
+from vmsonar.companion.listeners import listen_on
 
 # An engine that sends without end must not take the machine's memory.
 _MAX_DATA = 256 * 1024 * 1024
@@ -31,7 +31,7 @@ def main() -> int:
     if options.fd is not None:
         hub.add(socket.socket(fileno=options.fd))
     else:
-        hub.listen(_server(options.listen))
+        hub.listen(listen_on(options.listen))
     for path in sockets:
         follower = Follower(path, hub.put, settings)
         threading.Thread(target=follower.run, args=(stopping,), daemon=True).start()
@@ -78,23 +78,6 @@ def _settings(options: argparse.Namespace) -> tuple[list[str], CompanionSettings
         **waits,
     )
     return engine_sockets(config.containers, Path("/run")), settings
-
-
-def _server(path: str) -> socket.socket:
-    """The listening socket, open to our user and our group only: the sampler is of that group."""
-    Path(path).unlink(missing_ok=True)
-    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o117)
-    try:
-        server.bind(path)
-    except OSError as error:
-        raise VmsonarError(
-            f"cannot listen on {path}: {error.strerror}: is its folder ours to write?"
-        ) from None
-    finally:
-        os.umask(mask)
-    server.listen(8)
-    return server
 
 
 def _stop_on_signals(hub: Hub) -> threading.Event:

@@ -12,7 +12,6 @@ from vmsonar_archive.records import ContainerRow
 
 from vmsonar.collectors.container.cgroup import Descriptors, Group, GroupReader, Hierarchies
 from vmsonar.collectors.container.wire import (
-    MAX_LINE,
     AnyMessage,
     ContainerEnd,
     ContainerEvent,
@@ -20,8 +19,9 @@ from vmsonar.collectors.container.wire import (
     ContainerGone,
     EngineState,
     SnapshotDone,
-    to_line,
 )
+from vmsonar.collectors.protocol import MAX_LINE, to_line
+from vmsonar.companion.listeners import heard, sent
 from vmsonar.host.roots import Host
 
 # A listener with a larger backlog is cut off; it may connect again.
@@ -68,21 +68,6 @@ class Endings:
         if reader.row.cpu_time is not None and (reader.row.processes or 0) <= 1:
             self.totals[container_id] = reader.row.cpu_time
         return reader.row
-
-
-def _exchange(listener: socket.socket, backlog: bytearray, hear: bool) -> bool:
-    """Sends what fits and keeps the rest; False when the listener is gone or asleep."""
-    try:
-        # A listener says nothing; the end of its stream means that it is gone.
-        if hear and not listener.recv(4096):
-            return False
-        while backlog:
-            del backlog[: listener.send(backlog)]
-    except BlockingIOError:
-        return len(backlog) <= MAX_BACKLOG
-    except OSError:
-        return False
-    return True
 
 
 class Hub:
@@ -193,7 +178,9 @@ class Hub:
         if backlog is None:
             return
         backlog += line
-        if not _exchange(connection, backlog, hear):
+        # A listener says nothing; the end of its stream means that it is gone. A long backlog means that it sleeps.
+        is_gone = (hear and heard(connection) is None) or not sent(connection, backlog)
+        if is_gone or len(backlog) > MAX_BACKLOG:
             self._drop(connection)
             return
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if backlog else 0)

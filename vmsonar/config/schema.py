@@ -264,6 +264,22 @@ class Containers(Section, frozen=True):
     ] = field(default_factory=lambda: list(DEFAULT_LABELS))
 
 
+class Accounts(Section, frozen=True):
+    """Exact accounts of processes that ended, from a companion with CAP_NET_ADMIN (`vmsonar install --accounts`)."""
+
+    use: Annotated[Switch, about("`auto` takes them where the companion runs, `none` never.")] = "auto"
+    socket: Annotated[
+        str | None, about("Where the companion listens. By default `/run/vmsonar/accounts.sock`.")
+    ] = None
+    start: Annotated[
+        Switch,
+        about(
+            "`auto` starts a companion where none listens and the recorder itself has the capability, "
+            "as root without systemd does."
+        ),
+    ] = "none"
+
+
 class BudgetSection(Section, frozen=True):
     """What the archive may take; the oldest sealed segment goes first."""
 
@@ -303,6 +319,7 @@ class Config(Section, frozen=True):
     ] = Lifeline()
     gpu: Annotated[Gpu, about("How GPUs are read.")] = Gpu()
     containers: Annotated[Containers, about("How containers get their names.")] = Containers()
+    accounts: Annotated[Accounts, about("Exact accounts of processes that ended.")] = Accounts()
     budget: Annotated[BudgetSection, about("What the archive may take.")] = BudgetSection()
     forward: Annotated[Forward, about("Where `vmsonar forward` sends records.")] = Forward()
     save: Annotated[

@@ -52,6 +52,8 @@ class Choice:
     save: bool = False
     #: Forward records as the configuration says.
     forward: bool = False
+    #: Read the account of every process that ends, by a companion with CAP_NET_ADMIN.
+    accounts: bool = False
 
 
 class Installer:
@@ -114,6 +116,8 @@ class Installer:
         units = ["vmsonar-sample.timer" if choice.one_shot else "vmsonar.service"]
         if self.has_docker and not choice.one_shot:
             units.append("vmsonar-containers.service")
+        if choice.accounts and not choice.one_shot:
+            units.append("vmsonar-accounts.service")
         if choice.save:
             units += ["vmsonar-bundle.service", "vmsonar-increment.timer"]
         if choice.save and self._config.save.notice != "none":

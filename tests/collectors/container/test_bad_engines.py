@@ -19,7 +19,8 @@ from tests.collectors.container import fake_engine
 from tests.collectors.container.recording import Recording
 from tests.parts import DOCKER_SOCKET, requires
 from tests.real.wait import wait_until
-from vmsonar.collectors.container.wire import MAX_LINE, ContainerEvent, ContainerFacts, EngineState, to_line
+from vmsonar.collectors.container.wire import ContainerEvent, ContainerFacts, EngineState
+from vmsonar.collectors.protocol import MAX_LINE, to_line
 from vmsonar.companion.api import CompanionSettings
 from vmsonar.companion.follow import Follower
 from vmsonar.companion.hub import Endings, Hub

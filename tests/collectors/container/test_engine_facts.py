@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from vmsonar.collectors.container.wire import ContainerFacts, engine_sockets, from_line, to_line
+from vmsonar.collectors.container.wire import ContainerFacts, engine_sockets, from_line
+from vmsonar.collectors.protocol import to_line
 from vmsonar.companion.facts import (
     bind_sources,
     command_of,

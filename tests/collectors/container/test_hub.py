@@ -17,8 +17,8 @@ from vmsonar.collectors.container.wire import (
     ContainerGone,
     EngineState,
     SnapshotDone,
-    to_line,
 )
+from vmsonar.collectors.protocol import to_line
 from vmsonar.companion import hub as hub_module
 from vmsonar.companion.hub import Endings, Hub
 from vmsonar.host.clock import Clock

@@ -1,10 +1,7 @@
-"""Connects the recorder to the companion, or starts it; reads its messages without waiting and keeps them."""
+"""The companion that asks the engine, as the recorder sees it: connects or starts it, and keeps what it says."""
 
 import os
 import select
-import socket
-import struct
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +11,6 @@ from vmsonar_archive.system.children import python
 
 from vmsonar.collectors.base import Trouble
 from vmsonar.collectors.container.wire import (
-    MAX_LINE,
     AnyMessage,
     ContainerEnd,
     ContainerEvent,
@@ -24,12 +20,11 @@ from vmsonar.collectors.container.wire import (
     SnapshotDone,
     from_line,
 )
-from vmsonar.host.clock import Backoff, Clock
+from vmsonar.collectors.link import CompanionLink
+from vmsonar.host.clock import Clock
 
 #: Where a companion that runs as a unit of its own listens, below /run.
 COMPANION_SOCKET = "vmsonar/engine.sock"
-_READ_SIZE = 256 * 1024
-_MAX_READS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,38 +44,16 @@ class Companion:
         return words + [f"--label={pattern}" for pattern in self.labels]
 
 
-class Link:
-    """A connection that is restored by itself; `state` says in one word why it is down."""
+class Link(CompanionLink):
+    """The companion that asks the engine."""
 
     def __init__(self, run: Path, companion: Companion, clock: Clock) -> None:
-        self._unit = run / COMPANION_SOCKET
+        super().__init__(run / COMPANION_SOCKET, clock)
         self._companion = companion
-        self._clock = clock
-        self._connection: socket.socket | None = None
-        self._child: subprocess.Popen[bytes] | None = None
-        self._rest = b""
-        self._backoff = Backoff(1, 60, draw=max)
-        self._not_before = 0
-        self.state = "absent"
-        self.detail: str | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """The process at the other end, for what it costs (SO_PEERCRED of unix(7))."""
-        if self._connection is None:
-            return None
-        if self._child is not None:
-            return self._child.pid
-        packed = self._connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        return int(struct.unpack("3i", packed)[0])
 
     def messages(self) -> list[AnyMessage]:
         """The messages since the last call."""
-        if self._connection is None:
-            self._connect()
-        if self._connection is None:
-            return []
-        return [message for line in self._lines() if (message := from_line(line)) is not None]
+        return [message for line in self.lines() if (message := from_line(line)) is not None]
 
     def settled(self, seconds: float) -> list[AnyMessage]:
         """The messages of a companion that was just started, until its snapshot is complete or the time is up."""
@@ -93,100 +66,18 @@ class Link:
             told += self.messages()
         return told
 
-    def close(self) -> None:
-        """Ends the companion if it is ours: it leaves when its only listener does."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        if self._child is not None:
-            self._child.terminate()
-            try:
-                self._child.wait(timeout=1)
-            except subprocess.TimeoutExpired:
-                self._child.kill()
-                self._child.wait()
-            self._child = None
+    def own_command(self, descriptor: int) -> list[str]:
+        return self._companion.arguments(descriptor)
 
-    def _connect(self) -> None:
-        if self._clock.monotonic_ns() < self._not_before:
-            return
-        self._not_before = self._clock.monotonic_ns() + round(self._backoff.next() * 1e9)
-        self._rest = b""
-        self._connection = self._connect_to_unit() if self._unit.exists() else self._start_child()
-        if self._connection is not None:
-            self._connection.setblocking(False)
-            self._is("ok", None)
-
-    def _connect_to_unit(self) -> socket.socket | None:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        try:
-            connection.connect(str(self._unit))
-        except OSError as error:
-            connection.close()
-            self._is("companion", f"{self._unit}: {error.strerror or error}")
-            return None
-        return connection
-
-    def _start_child(self) -> socket.socket | None:
+    def may_start(self) -> bool:
         there = [path for path in self._companion.sockets if os.path.exists(path)]
-        if not any(os.access(path, os.R_OK | os.W_OK) for path in there):
-            if there:
-                self._is("permission", f"{there[0]}: no permission, and no companion runs")
-            else:
-                self._is("absent", "no engine socket is there")
-            # Looking again costs two system calls: no need to wait longer and longer.
-            self._backoff.reset()
-            return None
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                self._child = subprocess.Popen(
-                    self._companion.arguments(theirs.fileno()),
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,
-                )
-            except OSError as error:
-                ours.close()
-                self._is("companion", f"cannot start the companion: {error}")
-                return None
-        return ours
-
-    def _lines(self) -> list[bytes]:
-        data = [self._rest]
-        for _ in range(_MAX_READS):
-            part = self._receive()
-            if not part:
-                break
-            data.append(part)
-        *lines, self._rest = b"".join(data).split(b"\n")
-        if len(self._rest) > MAX_LINE:
-            self._lose("the companion sent a line without an end")
-        if lines:
-            self._backoff.reset()
-        return lines
-
-    def _receive(self) -> bytes:
-        if self._connection is None:
-            return b""
-        try:
-            part = self._connection.recv(_READ_SIZE)
-        except BlockingIOError:
-            return b""
-        except OSError as error:
-            self._lose(f"the companion is gone: {error.strerror}")
-            return b""
-        if not part:
-            self._lose("the companion is gone")
-        return part
-
-    def _lose(self, detail: str) -> None:
-        self.close()
-        self._is("companion", detail)
-
-    def _is(self, state: str, detail: str | None) -> None:
-        self.state = state
-        self.detail = detail
+        if any(os.access(path, os.R_OK | os.W_OK) for path in there):
+            return True
+        if there:
+            self._is("permission", f"{there[0]}: no permission, and no companion runs")
+        else:
+            self._is("absent", "no engine socket is there")
+        return False
 
 
 class Book:

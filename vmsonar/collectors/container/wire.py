@@ -1,19 +1,13 @@
 """What the companion passes to the sampler, one JSON object per line, and where engines listen."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 from vmsonar_archive.records import ContainerRow
 
+from vmsonar.collectors.protocol import WireMessage, line_reader
 from vmsonar.config.schema import Containers
-
-#: A longer line is not ours.
-MAX_LINE = 256 * 1024
-
-
-class WireMessage(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """One line."""
 
 
 class EngineState(WireMessage, kw_only=True, tag="engine"):
@@ -81,22 +75,7 @@ class SnapshotDone(WireMessage, kw_only=True, tag="snapshot"):
 
 AnyMessage = EngineState | ContainerFacts | ContainerEvent | ContainerEnd | ContainerGone | SnapshotDone
 
-_encode = msgspec.json.Encoder().encode
-_decoder = msgspec.json.Decoder(AnyMessage)
-
-
-def to_line(message: AnyMessage) -> bytes:
-    return _encode(message) + b"\n"
-
-
-def from_line(line: bytes) -> AnyMessage | None:
-    """The message in a line, or None if it is not one of ours: a newer companion may say more."""
-    try:
-        message: AnyMessage = _decoder.decode(line)
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-    return message
-
+from_line: Callable[[bytes], AnyMessage | None] = line_reader(AnyMessage)
 
 _USUAL = {"docker": "docker.sock", "podman": "podman/podman.sock"}
 
