@@ -1,0 +1,89 @@
+"""The ways in which a recorder can run: how often, as whom, with which sources, and how its life goes."""
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import msgspec
+import yaml
+from vmsonar.config.schema import Config
+
+#: Not needed for jobs: left out, so that a dozen recorders at once stay light.
+_UNUSED = ("cpu", "disk", "net", "pressure", "container", "gpu", "energy", "filesystem", "netfs")
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One recorder beside the others."""
+
+    interval: int = 10
+    as_root: bool = False
+    lifeline: bool = False
+    accounts: bool = False
+    #: `steady`; `sigterm` and `sigkill` are ended and started again in the middle; `cron` is `vmsonar sample`.
+    life: str = "steady"
+
+    @property
+    def sources(self) -> str:
+        return "accounts" if self.accounts else "lifeline" if self.lifeline else "samples"
+
+    @property
+    def name(self) -> str:
+        user = "root" if self.as_root else "nobody"
+        words = [f"{self.interval}s", user, self.sources]
+        return "-".join(words if self.life == "steady" else [*words, self.life])
+
+    def config(self) -> str:
+        """The configuration file, with switches wherever the product has them."""
+        tree: dict[str, Any] = {"log": "warning", "collectors": {}}
+        known = {field.name for field in msgspec.structs.fields(_section("collectors"))}
+        tree["collectors"] = {name: "none" for name in _UNUSED if name in known}
+        for switch, wanted in (("lifeline", self.lifeline), ("accounts", self.accounts)):
+            if place := _place(switch):
+                value = "auto" if wanted else "none"
+                if len(place) == 1:
+                    tree[switch] = value
+                else:
+                    tree.setdefault(place[0], {})[switch] = value
+        return yaml.safe_dump(tree)
+
+
+def _section(name: str) -> Any:
+    return type(getattr(Config(), name))
+
+
+def _place(switch: str) -> tuple[str, ...] | None:
+    """Where the configuration has a switch: at the top or in a section; None if it has not."""
+    for one in msgspec.structs.fields(Config):
+        if one.name == switch:
+            return (switch,)
+        value = getattr(Config(), one.name)
+        if isinstance(value, msgspec.Struct) and switch in value.__struct_fields__:
+            return (one.name, switch)
+    return None
+
+
+def missing(mode: Mode) -> str | None:
+    """Why this product cannot record in a mode."""
+    absent = [name for name in ("lifeline", "accounts") if getattr(mode, name) and _place(name) is None]
+    return f"the recorder has no {' and no '.join(absent)}" if absent else None
+
+
+SOURCES = ((False, False), (True, False), (True, True))
+STEADY = tuple(
+    Mode(interval, as_root, lifeline, accounts)
+    for interval, as_root, (lifeline, accounts) in product((1, 10), (True, False), SOURCES)
+)
+#: Restarts and cron, with and without the lifeline.
+LIVES = tuple(
+    Mode(interval, False, lifeline, False, life)
+    for life, interval in (("sigterm", 1), ("sigkill", 1), ("sigkill", 10), ("cron", 4))
+    for lifeline in (False, True)
+    if not (life == "cron" and lifeline)
+)
+ALL: tuple[Mode, ...] = (*STEADY, *LIVES)
+
+
+def possible() -> list[Mode]:
+    """The modes that this product knows."""
+    return [mode for mode in ALL if missing(mode) is None]
