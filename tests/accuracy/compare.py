@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from vmsonar_archive.records import JobRow
 
@@ -19,6 +20,8 @@ FEW_TICKS, FEW_BYTES, FEW_PAGES = 3, MIB, 3 * MIB
 IDLE_TICKS = 2
 #: A shorter life that no sample saw may be in the figures of the job that started it.
 SHORT = 1.0
+#: Nanoseconds from a sample's time to when its last process was read, on a busy machine.
+READING = 3 * 10**8
 #: Users that exist only here.
 USERS = range(50000, 60000)
 
@@ -124,7 +127,16 @@ class Comparison:
 
     def _cell(self, figure: str, of: str, truth: float, found: _Figure, verdict: str, note: str = "") -> Cell:
         return Cell(
-            self._workload.name, self._mode.name, figure, of, truth, found.value, found.low, found.high, verdict, note
+            self._workload.name,
+            self._mode.name,
+            figure,
+            of,
+            truth,
+            found.value,
+            found.low,
+            found.high,
+            verdict,
+            note,
         )
 
     def _expected(self) -> tuple[dict[str, _Expected], list[Cell]]:
@@ -138,20 +150,25 @@ class Comparison:
                 parent = jobs[heir].parent
                 heir = None if parent is None else self._truth.by_job(parent).name
             if heir is None or (heir != name and not self._may_fold(job)):
-                lost.append(self._cell("job", name, job.cpu / TICK, _Figure(None), "missing", f"{job.lived:.2f} s"))
+                lost.append(
+                    self._cell("job", name, job.cpu / TICK, _Figure(None), "missing", f"{job.lived:.2f} s")
+                )
             if heir is not None:
                 found[heir].add(job)
         return found, lost
 
     def _may_fold(self, job: TrueJob) -> bool:
-        if self._recorded.saw(job.begun, job.ended):
-            # Entering the group and being read take a moment each.
-            return job.lived < 0.1
+        if self._recorded.saw(job.begun, job.ended - READING):
+            return False
         return job.lived < SHORT or not self._mode.lifeline
 
     def _keys(self, job: TrueJob) -> list[Key]:
         """The recorded jobs of its group that began in its time."""
-        later = [other.start for other in self._truth.jobs.values() if other.pgid == job.pgid and other.start > job.start]
+        later = [
+            other.start
+            for other in self._truth.jobs.values()
+            if other.pgid == job.pgid and other.start > job.start
+        ]
         end = min([*later, job.ended // TICK + 2])
         return [key for key in self._recorded.rows if key[0] == job.pgid and job.start - 1 <= key[1] < end]
 
@@ -183,13 +200,19 @@ class Comparison:
 
     def _runtime(self, one: _Expected) -> Cell:
         lines = [self._recorded.usage[key] for key in one.keys if key in self._recorded.usage]
-        value = max((line["runtime_seconds"] for line in lines if line["runtime_seconds"] is not None), default=None)
+        value = max(
+            (line["runtime_seconds"] for line in lines if line["runtime_seconds"] is not None), default=None
+        )
         found = _Figure(value)
         verdict = judge(one.job.lived, found, self._share, 0.1)
         if verdict == "wrong" and not self._mode.lifeline and value is not None:
             # Samples alone cannot know the end better than that.
             late = value - one.job.lived
-            verdict = "bounds" if 0 <= late <= self._mode.interval + 1 or self._mode.life != "steady" else "wrong"
+            verdict = (
+                "bounds"
+                if 0 <= late <= 2 * self._mode.interval + 1 or self._mode.life != "steady"
+                else "wrong"
+            )
         return self._cell("runtime", one.job.name, one.job.lived, found, verdict)
 
     def _peak(self, one: _Expected) -> Cell:
@@ -197,12 +220,17 @@ class Comparison:
         found = _peak(rows)
         if found.value is None:
             lines = [self._recorded.usage[key] for key in one.keys]
-            found.value = max((line["memory_peak"] for line in lines if line["memory_peak"] is not None), default=None)
+            found.value = max(
+                (line["memory_peak"] for line in lines if line["memory_peak"] is not None), default=None
+            )
         truth = self._workload.peaks[one.job.name]
-        return self._cell("memory_peak", one.job.name, truth, found, judge(truth, found, MEMORY_SHARE, FEW_PAGES))
+        return self._cell(
+            "memory_peak", one.job.name, truth, found, judge(truth, found, MEMORY_SHARE, FEW_PAGES)
+        )
 
     def _user(self, uid: int, truth: float) -> Cell:
-        found = _Figure(self._recorded.users.get(uid))
+        line = self._recorded.users.get(uid)
+        found = _Figure(None) if line is None else _seconds([line])
         return self._cell("user_cpu", str(uid), truth, found, judge(truth, found, SUM_SHARE, FEW_TICKS / 100))
 
 
@@ -223,7 +251,10 @@ def _or(bound: int | None, value: int) -> int:
 def _sum(rows: list[JobRow], value: str, low: str, high: str) -> _Figure:
     """Null if no row has it; without an upper bound if a row with a lower one has none."""
     figure = _Figure(_total([getattr(row, value) for row in rows]))
-    figure.low, figure.high = _total([getattr(row, low) for row in rows]), _total([getattr(row, high) for row in rows])
+    figure.low, figure.high = (
+        _total([getattr(row, low) for row in rows]),
+        _total([getattr(row, high) for row in rows]),
+    )
     return figure
 
 
@@ -243,8 +274,24 @@ def _peak(rows: list[JobRow]) -> _Figure:
     return figure
 
 
+def _seconds(lines: list[dict[str, Any]]) -> _Figure:
+    """The CPU time of some users, with bounds where the views have them."""
+    value = sum(line["cpu_seconds"] or 0.0 for line in lines)
+    low, high = (
+        sum(
+            line["cpu_seconds"] or 0.0
+            if line.get(f"cpu_seconds_{end}") is None
+            else line[f"cpu_seconds_{end}"]
+            for line in lines
+        )
+        for end in ("low", "high")
+    )
+    return _Figure(value) if low == high == value else _Figure(value, low, high)
+
+
 def compare_machine(recorded: Recorded, used: float) -> Cell:
     """The sum over all jobs against what all processes used between the first and the last sample."""
-    found = _Figure(recorded.machine)
+    found = _seconds(list(recorded.users.values()))
     verdict = judge(used, found, SUM_SHARE, 0.2)
-    return Cell("machine", recorded.mode.name, "machine_cpu", "all jobs", used, found.value, verdict=verdict)
+    mode = recorded.mode.name
+    return Cell("machine", mode, "machine_cpu", "all jobs", used, found.value, found.low, found.high, verdict)

@@ -45,8 +45,7 @@ def mixture(seed: int) -> Workload:
         "drawn by chance",
         " ".join(plan.split()),
         idle=tuple(draw.idle),
-        delay=draw.chance.uniform(0, 12),
-        as_root=False,
+        delay=draw.chance.uniform(0, 18),
     )
 
 
@@ -85,4 +84,5 @@ def _many(draw: _Draw) -> str:
     count = draw.chance.randint(5, 60)
     each = min(draw.chance.randint(1, 25), max(1, draw.budget // count))
     draw.budget -= count * each
-    return f"repeat {count} {{ fork {{ flicker {max(1, each // 2)} {each} }} {draw.chance.choice(('wait', 'sleep 10'))} }}"
+    after = draw.chance.choice(("wait", "sleep 10"))
+    return f"repeat {count} {{ fork {{ flicker {max(1, each // 2)} {each} }} {after} }}"

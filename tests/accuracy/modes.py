@@ -1,11 +1,13 @@
 """The ways in which a recorder can run: how often, as whom, with which sources, and how its life goes."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import msgspec
 import yaml
+
 from vmsonar.config.schema import Config
 
 #: Not needed for jobs: left out, so that a dozen recorders at once stay light.
@@ -82,8 +84,21 @@ LIVES = tuple(
     if not (life == "cron" and lifeline)
 )
 ALL: tuple[Mode, ...] = (*STEADY, *LIVES)
+#: Few enough for every change: each source, interval, user and life at least once.
+CHOSEN: tuple[Mode, ...] = (
+    Mode(1, as_root=True),
+    Mode(10),
+    Mode(1, lifeline=True),
+    Mode(10, lifeline=True),
+    Mode(10, as_root=True, lifeline=True),
+    Mode(1, lifeline=True, accounts=True),
+    Mode(10, lifeline=True, accounts=True),
+    Mode(1, lifeline=True, life="sigterm"),
+    Mode(10, lifeline=True, life="sigkill"),
+    Mode(4, life="cron"),
+)
 
 
-def possible() -> list[Mode]:
+def possible(modes: Iterable[Mode] = ALL) -> list[Mode]:
     """The modes that this product knows."""
-    return [mode for mode in ALL if missing(mode) is None]
+    return [mode for mode in modes if missing(mode) is None]

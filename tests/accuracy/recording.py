@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import vmsonar_inspect
-from vmsonar.host.clock import node_offset
 from vmsonar_archive.read.reader import open_archive
 from vmsonar_archive.records import JobInfoRow, JobRow
 
@@ -18,6 +17,7 @@ from tests.accuracy.modes import Mode
 from tests.accuracy.workloads import NOBODY
 from tests.real import stranger
 from tests.real.wait import wait_until
+from vmsonar.host.clock import node_offset
 
 Key = tuple[int, int]
 #: Seconds for which a recorder that was ended stays away.
@@ -49,7 +49,9 @@ class Recorder:
 
     def _run(self, *words: str) -> subprocess.Popen[bytes]:
         options = ["--archive", str(self.archive), "--config", str(self._config)]
-        user: dict[str, Any] = {} if self.mode.as_root else {"user": NOBODY, "group": NOBODY, "extra_groups": ()}
+        user: dict[str, Any] = (
+            {} if self.mode.as_root else {"user": NOBODY, "group": NOBODY, "extra_groups": ()}
+        )
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 stranger.vmsonar(*words, *options), env=stranger.environment(), cwd="/", stderr=log,
@@ -110,12 +112,8 @@ class Recorded:
     rows: dict[Key, list[JobRow]] = field(default_factory=dict)
     infos: dict[Key, JobInfoRow] = field(default_factory=dict)
     usage: dict[Key, dict[str, Any]] = field(default_factory=dict)
-    #: Seconds of CPU time of each user id, and of everybody.
-    users: dict[int | None, float] = field(default_factory=dict)
-
-    @property
-    def machine(self) -> float:
-        return sum(self.users.values())
+    #: What the views say of each user id.
+    users: dict[int | None, dict[str, Any]] = field(default_factory=dict)
 
     def saw(self, begun: int, ended: int) -> bool:
         """Whether a sample fell into that time."""
@@ -135,8 +133,8 @@ def read_back(recorder: Recorder) -> Recorded:
     with vmsonar_inspect.open_tables([recorder.archive], cache=False) as tables:
         for line in tables.arrow("SELECT * FROM job_usage").to_pylist():
             found.usage[line["pgid"], line["start_ticks"]] = line
-        for line in tables.arrow("SELECT user_id, cpu_seconds FROM user_usage").to_pylist():
-            found.users[line["user_id"]] = found.users.get(line["user_id"], 0.0) + (line["cpu_seconds"] or 0.0)
+        for line in tables.arrow("SELECT * FROM user_usage").to_pylist():
+            found.users[line["user_id"]] = line
     return found
 
 

@@ -57,7 +57,7 @@ class Stage:
 
     def __init__(self, place: Path) -> None:
         self.place = place
-        self.memory = Path(tempfile.mkdtemp(prefix="accuracy-", dir="/dev/shm"))  # noqa: S108
+        self.memory = Path(tempfile.mkdtemp(prefix="accuracy-", dir="/dev/shm"))
         self.groups = ControlGroups()
         self.actor = place / "actor"
         self._uid = FIRST_UID
@@ -92,7 +92,8 @@ class Stage:
         plan = act.workload.plan.replace("{files}", str(act.folder))
         with (act.folder / "errors").open("wb") as errors:
             act.process = subprocess.Popen(
-                [self.actor, plan], env=environment, user=act.uid, group=act.uid, extra_groups=(), process_group=0,
+                ["nice", "-n", str(act.workload.nice), self.actor, plan], env=environment, user=act.uid,
+                group=act.uid, extra_groups=(), process_group=0,
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, cwd="/",
             )  # fmt: skip
 
@@ -101,7 +102,9 @@ class Stage:
         shutil.rmtree(self.memory)
 
 
-def perform(workloads: Sequence[Workload], modes: Sequence[Mode], place: Path, *, tail: float = 3.0) -> Performance:
+def perform(
+    workloads: Sequence[Workload], modes: Sequence[Mode], place: Path, *, tail: float = 3.0
+) -> Performance:
     """Runs all of it; the recorders see everything from before the first birth to after the last death."""
     begun = time.monotonic()
     stage = Stage(place)
@@ -124,7 +127,9 @@ def perform(workloads: Sequence[Workload], modes: Sequence[Mode], place: Path, *
             meter.stop()
         truths = {act.workload.name: read_truth(act.log, act.groups, act.ended) for act in acts}
         failed = {act.workload.name: fault for act in acts if (fault := _fault(act))}
-        cells = list(_compare([act for act in acts if act.workload.name not in failed], truths, recorders, meter))
+        cells = list(
+            _compare([act for act in acts if act.workload.name not in failed], truths, recorders, meter)
+        )
         return Performance(cells, truths, time.monotonic() - begun, failed)
     finally:
         for recorder in recorders:

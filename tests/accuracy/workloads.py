@@ -26,6 +26,8 @@ class Workload:
     peaks: dict[str, int] = field(default_factory=dict)
     #: Seconds after the start of the stage.
     delay: float = 0.0
+    #: Hogs give way, so that a step of 4 s takes about as long beside them.
+    nice: int = 0
     as_root: bool = False
     as_recorder: bool = False
     #: Whether bytes read and written are known; a compiler's are not.
@@ -154,8 +156,10 @@ def _shell_script(folder: Path) -> str:
 
 _MODULE = """#include <stdio.h>
 struct part{n} {{ int a[64]; double b; }};
-static int work{n}(struct part{n} *p, int k) {{ for (int i = 0; i < 64; i++) p->a[i] = k * i ^ {n}; return p->a[k % 64]; }}
-int entry{n}(int k) {{ struct part{n} p; int s = 0; for (int i = 0; i < k; i++) s += work{n}(&p, i); printf("%d\\n", s); return s; }}
+static int work{n}(struct part{n} *p, int k)
+{{ for (int i = 0; i < 64; i++) p->a[i] = k * i ^ {n}; return p->a[k % 64]; }}
+int entry{n}(int k)
+{{ struct part{n} p; int s = 0; for (int i = 0; i < k; i++) s += work{n}(&p, i); printf("%d\\n", s); return s; }}
 """
 
 
@@ -182,53 +186,56 @@ BURST_AND_END = "job burst sleep 1000 fork { group job gone sleep 1300 touch 102
 
 WORKLOADS: tuple[Workload, ...] = (
     Workload("ci-runner", "steps of 4 s in groups of their own, two lanes at once", CI_RUNNER),
-    Workload(
-        "sleeper", "`sleep` beside siblings that burn CPU, write 200 MB and end with it", SLEEPER, idle=("early", "late")
-    ),
+    Workload("sleeper", "`sleep` beside siblings that burn CPU, write 200 MB and end with it", SLEEPER,
+             idle=("early", "late")),
     Workload("make", "`make -j2` of 60 C files", "job make command { make -s -j2 -C {files} }", has_io=False,
-             prepare=_c_project, delay=3),
-    Workload("thousand", "1,000 children of 5 to 20 ms, one after the other", THOUSAND),
+             prepare=_c_project, delay=28),
+    Workload("thousand", "1,000 children of 5 to 20 ms, one after the other", THOUSAND, nice=10),
     Workload("job-control", "`bash -m`: short and long commands, background, a pipeline",
              "job shell command { bash {files}/script.sh }", prepare=_shell_script, idle=("idle",), delay=2),
-    Workload("ignored-sigchld", "a parent that ignores SIGCHLD: the kernel adds its children's time to nobody", IGNORED),
-    Workload("setpgid", "processes that change their group in mid-life", SETPGID, delay=4),
-    Workload("double-fork", "daemons whose parent ends at once, adopted by process 1", DOUBLE, delay=1),
-    Workload("vfork", "vfork and exec, also nested", VFORK, delay=6),
-    Workload("fork-bomb", "500 processes at once, which end by themselves", BOMB, delay=14),
-    Workload("zombies", "ended children that nobody waits for during seconds", ZOMBIES, delay=2.5),
-    Workload("pid-reuse", "process ids used again at once (clone3 with set_tid)", REUSE, as_root=True, delay=8),
-    Workload("subreaper", "orphans adopted by an ancestor", SUBREAPER, delay=5),
-    Workload("in-the-tick", "jobs born or ended within milliseconds of a sample", IN_THE_TICK),
-    Workload("threads", "thread pools, and a process whose main thread ended", THREADS, delay=10),
-    Workload("short-io", "known bytes by short and long writers and a reader", SHORT_IO, idle=("beside",), delay=7),
-    Workload("own-io", "the same by the recorder's own user where it is not root", SHORT_IO, idle=("beside",),
-             as_recorder=True, delay=12),
-    Workload("setuid", "children of another user: in their own group, in the parent's, and by `su`", SETUID,
-             as_root=True, prepare=_su_script, delay=9),
-    Workload("memory-plain", "500 MiB for 12 s", "job plain touch 500 sleep 12000", peaks={"plain": 500 * MIB},
+    Workload("ignored-sigchld", "a parent that ignores SIGCHLD: the kernel adds its children's time to nobody", IGNORED,
              delay=1),
+    Workload("setpgid", "processes that change their group in mid-life", SETPGID, delay=5),
+    Workload("double-fork", "daemons whose parent ends at once, adopted by process 1", DOUBLE, delay=9),
+    Workload("vfork", "vfork and exec, also nested", VFORK, delay=18),
+    Workload("fork-bomb", "500 processes at once, which end by themselves", BOMB, delay=21),
+    Workload("zombies", "ended children that nobody waits for during seconds", ZOMBIES, delay=3),
+    Workload("pid-reuse", "process ids used again at once (clone3 with set_tid)", REUSE, as_root=True, delay=14),
+    Workload("subreaper", "orphans adopted by an ancestor", SUBREAPER, delay=12),
+    Workload("in-the-tick", "jobs born or ended within milliseconds of a sample", IN_THE_TICK),
+    Workload("threads", "thread pools, and a process whose main thread ended", THREADS, delay=24),
+    Workload("short-io", "known bytes by short and long writers and a reader", SHORT_IO, idle=("beside",), delay=16),
+    Workload("own-io", "the same by the recorder's own user where it is not root", SHORT_IO, idle=("beside",),
+             as_recorder=True, delay=25),
+    Workload("setuid", "children of another user: in their own group, in the parent's, and by `su`", SETUID,
+             as_root=True, prepare=_su_script, delay=20),
+    Workload("memory-plain", "500 MiB for 12 s", "job plain touch 500 sleep 12000", peaks={"plain": 500 * MIB},
+             delay=6),
     Workload("memory-prefork", "200 MiB, four forks, each writes 100 MiB of it later and sleeps", PREFORK,
              peaks={"server": 600 * MIB}),
     Workload("memory-burst", "2 GiB for half a second in a process that lives on", BURST,
-             peaks={"burst": 2048 * MIB}, delay=3),
+             peaks={"burst": 2048 * MIB}, delay=11),
     Workload("memory-burst-gone", "1 GiB for half a second in a process that then ends", BURST_AND_END,
-             peaks={"gone": 1024 * MIB}, delay=17),
+             peaks={"gone": 1024 * MIB}, delay=22),
     Workload("memory-shm-own", "four processes with 100 MiB of shared memory each of its own",
-             "job four repeat 4 { fork { shm 100 sleep 12000 } } wait", peaks={"four": 400 * MIB}, delay=8),
+             "job four repeat 4 { fork { shm 100 sleep 12000 } } wait", peaks={"four": 400 * MIB}, delay=19),
     Workload("memory-shm-one", "four processes that use one segment of 200 MiB",
              "job four shm 200 repeat 4 { fork { again 200 sleep 12000 } } wait", peaks={"four": 200 * MIB},
-             delay=8),
+             delay=20),
     Workload("memory-hugetlb", "64 MiB of huge pages", "job huge huge 64 sleep 12000", peaks={"huge": 64 * MIB},
-             delay=12),
-    Workload("memory-headless", "100 MiB of a process whose main thread ended", "job headless touch 100 ghost sleep 13000",
-             peaks={"headless": 100 * MIB}, delay=5),
+             delay=24),
+    Workload("memory-headless", "100 MiB of a process whose main thread ended",
+             "job headless touch 100 ghost sleep 13000", peaks={"headless": 100 * MIB}, delay=15),
     Workload("memory-clone-vm", "150 MiB of two processes that are one address space",
              "job pair touch 150 clonevm { sleep 12500 } sleep 12000 wait", peaks={"pair": 150 * MIB},
-             delay=6),
+             delay=25),
 )  # fmt: skip
 
 #: Competes with all of the others for both cores.
 NEIGHBOUR = Workload(
-    "neighbour", "burns for 9 s of CPU time beside all others", "job hog fork { burn 4500 } burn 4500 wait"
+    "neighbour",
+    "burns for 9 s of CPU time beside all others",
+    "job hog fork { burn 4500 } burn 4500 wait",
+    nice=15,
 )
 EVERY: tuple[Workload, ...] = (*WORKLOADS, NEIGHBOUR)
