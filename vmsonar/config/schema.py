@@ -222,6 +222,22 @@ class Collectors(Section, frozen=True):
     energy: Annotated[Switch, about("Energy counters of the CPU packages and the board.")] = "auto"
 
 
+class Lifeline(Section, frozen=True):
+    """How births and deaths of processes are followed between two samples."""
+
+    connector: Annotated[
+        Switch, about("Whether the kernel is asked to tell them; `none` leaves it at what samples show.")
+    ] = "auto"
+    share: Annotated[
+        float,
+        Meta(
+            description="Per cent of a core that listening may take; in a storm it stops until the next sample.",
+            ge=0.1,
+            le=100.0,
+        ),
+    ] = 3.0
+
+
 class Gpu(Section, frozen=True):
     """How GPUs are read."""
 
@@ -281,6 +297,9 @@ class Config(Section, frozen=True):
     log: Annotated[Literal["error", "warning", "info", "debug"], about("The least that is logged.")] = "info"
     filters: Annotated[Filters, about("Which processes are recorded.")] = Filters()
     collectors: Annotated[Collectors, about("What is collected.")] = Collectors()
+    lifeline: Annotated[
+        Lifeline, about("How births and deaths of processes are followed between two samples.")
+    ] = Lifeline()
     gpu: Annotated[Gpu, about("How GPUs are read.")] = Gpu()
     containers: Annotated[Containers, about("How containers get their names.")] = Containers()
     budget: Annotated[BudgetSection, about("What the archive may take.")] = BudgetSection()

@@ -113,6 +113,15 @@ def seconds(row: JobRow | EventRow) -> float:
     return ((row.user_ticks or 0) + (row.system_ticks or 0)) / HERTZ
 
 
+def bounds(row: JobRow) -> tuple[float, float]:
+    """The least and the most CPU seconds that a job can have used."""
+    low, high = row.cpu_ticks_low, row.cpu_ticks_high
+    return (
+        seconds(row) if low is None else low / HERTZ,
+        seconds(row) if high is None else high / HERTZ,
+    )
+
+
 def assert_never_decreases(rows: list[JobRow]) -> None:
     for name in ("user_ticks", "system_ticks", "major_faults", "processes_seen", "read_bytes", "write_bytes"):
         values = [value for row in rows if (value := getattr(row, name)) is not None]

@@ -5,8 +5,11 @@ import random
 import pytest
 
 from vmsonar.collectors.process.accounting import Accounting
+from vmsonar.collectors.process.lives import Death, Interval, Life, Reading, Unseen
 from vmsonar.collectors.process.model import Job, Process
 from vmsonar.collectors.process.reader import CHANGED
+
+SECOND = 10**9
 
 
 class Family:
@@ -18,7 +21,9 @@ class Family:
         self.dead: set[int] = set()
         self.deaf: set[int] = set()
         self.again: dict[int, tuple[int, int, int]] = {}
-        self.books = Accounting(self)
+        self.strays: dict[int, Job] = {}
+        self.now = 10**9
+        self.books = Accounting(self, lambda uid: self.strays.setdefault(uid, job(0)))
 
     def is_alive(self, process: Process) -> bool:
         return process.pid not in self.dead
@@ -44,8 +49,14 @@ class Family:
         self.dead |= {process.pid for process in processes}
         return set(processes)
 
-    def settle(self, looked: list[Process], vanished: set[Process]) -> set[Process]:
-        gone = self.books.settle(looked, vanished)
+    def encode_again(self, process: Process) -> None:
+        pass
+
+    def settle(
+        self, looked: list[Process], vanished: set[Process], interval: Interval | None = None
+    ) -> set[Process]:
+        self.now += 10 * SECOND
+        gone = self.books.settle(self.now, looked, vanished, interval or Interval(is_whole=True))
         for process in gone:
             del self.by_pid[process.pid]
             self.children[process.ppid].discard(process)
@@ -57,8 +68,18 @@ def family() -> Family:
     return Family()
 
 
-def job(number: int) -> Job:
-    return Job(number, number, str(number), is_shown=True)
+def job(number: int, uid: int = 1000) -> Job:
+    return Job(number, number, str(number), is_shown=True, uid=uid)
+
+
+def bounds(one: Job) -> tuple[int, int, int]:
+    """The least, the value, and the most."""
+    total = one.user + one.system
+    return total - one.low_gap, total, total + one.high_gap
+
+
+def is_doubtful(one: Job) -> bool:
+    return bool(one.low_gap or one.high_gap)
 
 
 def test_the_rest_of_a_childs_time_goes_to_the_childs_job(family: Family) -> None:
@@ -88,8 +109,9 @@ def test_a_whole_branch_that_ends_is_settled_through_its_root(family: Family) ->
     family.settle([root, shell, worker], set())
     root.reaped = (2 + 65, 0, 0)
     family.settle([root], family.end(shell, worker))
-    assert (top.user, shell_job.user, work_job.user) == (0, 2, 65)
-    assert not work_job.is_unattributed
+    assert bounds(work_job) == (60, 60, 65)
+    assert bounds(shell_job) == (2, 2, 7)
+    assert bounds(top) == (0, 5, 5)  # whose the last ticks were cannot be told
 
 
 def test_an_orphan_is_found_with_whoever_adopts_it(family: Family) -> None:
@@ -100,7 +122,7 @@ def test_an_orphan_is_found_with_whoever_adopts_it(family: Family) -> None:
     family.settle([init, parent, worker], set())
     init.reaped = (1 + 34, 0, 0)  # the parent ended without waiting; init reaped both
     family.settle([init], family.end(parent, worker))
-    assert (init_job.user, work_job.user) == (0, 34)
+    assert (bounds(init_job), bounds(work_job)) == ((0, 4, 4), (30, 30, 34))
 
 
 def test_a_deaf_parent_flags_the_job(family: Family) -> None:
@@ -111,7 +133,7 @@ def test_a_deaf_parent_flags_the_job(family: Family) -> None:
     family.settle([parent, worker, idle], set())
     family.deaf.add(10)
     family.settle([], family.end(worker))
-    assert work_job.is_unattributed
+    assert is_doubtful(work_job)
     assert work_job.user == 30
 
 
@@ -121,7 +143,7 @@ def test_a_deaf_parent_is_also_noticed_for_a_child_that_had_used_nothing_yet(fam
     idle = family.add(20, 10, work_job)
     family.deaf.add(10)
     family.settle([], family.end(idle))
-    assert work_job.is_unattributed
+    assert is_doubtful(work_job)
 
 
 def test_a_child_reaped_between_two_reads_is_not_counted_twice(family: Family) -> None:
@@ -145,43 +167,141 @@ def test_one_whose_reaper_cannot_show_it_yet_is_left_for_the_next_sample(family:
     parent.reaped = (3, 0, 0)
     family.end(child)
     assert family.settle([parent], set()) == set()
-    assert not top.is_unattributed
+    assert not is_doubtful(top)
     parent.reaped = (3 + 50, 0, 0)
     assert family.settle([parent], {child}) == {child}
     assert top.user == 53
 
 
-def test_two_busy_jobs_that_end_together_are_flagged(family: Family) -> None:
+def test_two_busy_jobs_that_end_together_have_bounds(family: Family) -> None:
     shell_job, one_job, other_job = job(10), job(20), job(30)
     shell = family.add(10, 1, shell_job)
     one, other = family.add(20, 10, one_job, used=50), family.add(30, 10, other_job, used=50)
     family.settle([shell, one, other], set())
     shell.reaped = (150, 0, 0)
     family.settle([shell], family.end(one, other))
-    assert (one_job.user, other_job.user, shell_job.user) == (50, 50, 0)
-    assert one_job.is_unattributed
-    assert other_job.is_unattributed
+    assert bounds(one_job) == bounds(other_job) == (50, 50, 100)
+    assert bounds(shell_job) == (0, 50, 50)
 
 
-def test_a_sleeper_that_ends_beside_a_busy_one_makes_no_doubt(family: Family) -> None:
+def test_what_two_jobs_of_another_user_used_stays_with_that_user(family: Family) -> None:
+    root_job, one_job, other_job = job(10, uid=0), job(20), job(30)
+    runner = family.add(10, 1, root_job)
+    one, other = family.add(20, 10, one_job, used=50), family.add(30, 10, other_job, used=50)
+    family.settle([runner, one, other], set())
+    runner.reaped = (150, 0, 0)
+    family.settle([runner], family.end(one, other))
+    assert bounds(root_job) == (0, 0, 0)
+    assert bounds(family.strays[1000]) == (0, 50, 50)
+
+
+def ends(process: Process, after: float, family: Family, status: int = 0, **more: object) -> Death:
+    """The kernel said that it ended so many seconds after the last sample."""
+    life = Life(process.pid, 0, process.ppid, process.job.pgid if process.job else 0)
+    death = Death(life, family.now + int(after * SECOND), process.ppid, status, **more)  # type: ignore[arg-type]
+    process.death = death
+    return death
+
+
+def test_nobody_has_more_than_its_life_after_the_last_look(family: Family) -> None:
+    shell_job, one_job, other_job = job(10), job(20), job(30)
+    shell = family.add(10, 1, shell_job)
+    one, other = family.add(20, 10, one_job, used=90), family.add(30, 10, other_job, used=5)
+    family.settle([shell, one, other], set())
+    ends(one, 5, family)
+    ends(other, 0.1, family)
+    shell.reaped = (95 + 400, 0, 0)
+    family.settle([shell], family.end(one, other))
+    assert bounds(one_job) == (90 + 388, 90 + 388, 490)
+    assert bounds(other_job) == (5, 5, 17)
+    assert bounds(shell_job) == (0, 12, 12)
+
+
+def test_children_that_end_one_after_the_other_are_told_apart(family: Family) -> None:
+    shell_job, one_job, other_job = job(10), job(20), job(30)
+    shell = family.add(10, 1, shell_job)
+    one, other = family.add(20, 10, one_job, used=10), family.add(30, 10, other_job, used=10)
+    family.settle([shell, one, other], set())
+    first, second = ends(one, 3, family), ends(other, 6, family)
+    reading = Reading(10, shell.start_ticks, (10 + 200, 0, 0), None, [first], Unseen())
+    shell.reaped = (210 + 10 + 500, 0, 0)
+    interval = Interval(is_whole=True, deaths=[second], readings=[reading])
+    family.settle([shell], family.end(one, other), interval)
+    assert bounds(one_job) == (210, 210, 210)
+    assert bounds(other_job) == (510, 510, 510)
+    assert bounds(shell_job) == (0, 0, 0)
+
+
+def test_final_figures_leave_no_doubt(family: Family) -> None:
     one_job, other_job = job(20), job(30)
     shell = family.add(10, 1, job(10))
+    one, other = family.add(20, 10, one_job, used=10), family.add(30, 10, other_job, used=10)
+    family.settle([shell, one, other], set())
+    ends(one, 3, family, final=((70, 5, 0), (0, 0, 0)))
+    ends(other, 3, family)
+    shell.reaped = (70 + 40, 5, 0)
+    family.settle([shell], family.end(one, other))
+    assert (bounds(one_job), bounds(other_job)) == ((75, 75, 75), (40, 40, 40))
+
+
+def test_short_children_of_the_parents_own_group_bound_what_others_can_have(family: Family) -> None:
+    shell_job, sleep_job = job(10), job(20)
+    shell, sleeper = family.add(10, 1, shell_job), family.add(20, 10, sleep_job)
+    family.settle([shell, sleeper], set())
+    ends(sleeper, 8, family)
+    shell.reaped = (600, 0, 0)
+    interval = Interval(is_whole=True, unseen={10: Unseen(20, 0, 7 * SECOND)})
+    family.settle([shell], family.end(sleeper), interval)
+    assert bounds(sleep_job) == (0, 0, 600)
+    assert bounds(shell_job) == (0, 600, 600)
+
+
+def test_a_member_that_changed_its_group_leaves_its_time_behind(family: Family) -> None:
+    old, new = job(10), job(20)
+    process = family.add(10, 1, old, used=10)
+    family.settle([process], set())
+    new.join(process)
+    process.left_jobs = [(old, 30, 5)]
+    process.used = (10 + 100, 0, 0)
+    family.settle([process], set())
+    assert bounds(old) == (40, 40, 45)
+    assert bounds(new) == (65, 70, 70)
+
+
+SAMPLES = Interval(is_whole=False)
+
+
+def test_without_the_lifeline_who_was_busy_is_taken_to_have_gone_on(family: Family) -> None:
+    shell_job, one_job, other_job = job(10), job(20), job(30)
+    shell = family.add(10, 1, shell_job)
     busy, idle = family.add(20, 10, one_job, used=90), family.add(30, 10, other_job)
-    family.settle([shell, busy, idle], set())
+    family.settle([shell, busy, idle], set(), SAMPLES)
     shell.reaped = (120, 0, 0)
-    family.settle([shell], family.end(busy, idle))
-    assert (one_job.user, other_job.user) == (120, 0)
-    assert not one_job.is_unattributed
+    family.settle([shell], family.end(busy, idle), SAMPLES)
+    assert bounds(one_job) == (90, 120, 120)
+    assert bounds(other_job) == (0, 0, 30)
+    assert bounds(shell_job) == (0, 0, 30)
+    assert one_job.source == "samples"
+
+
+def test_without_the_lifeline_nobody_knows_whose_unseen_children_were(family: Family) -> None:
+    script_job = job(10)
+    script = family.add(10, 1, script_job, used=1)
+    family.settle([script], set(), SAMPLES)
+    script.reaped = (40, 2, 0)
+    family.settle([script], set(), SAMPLES)
+    assert bounds(script_job) == (1, 43, 43)
 
 
 def test_bytes_that_went_through_the_parents_counters_count_once(family: Family) -> None:
     shell_job, work_job = job(10), job(20)
     shell, worker = family.add(10, 1, shell_job), family.add(20, 10, work_job)
-    shell.moved, worker.moved = (0, 100), (5, 1000)
+    shell.moved, worker.moved = (0, 100), (5, 100_000)
     family.settle([shell, worker], set())
-    shell.moved = (6, 100 + 1200)
+    shell.moved = (6, 100 + 120_000)
     family.settle([shell], family.end(worker))
-    assert (shell_job.write, work_job.write, work_job.read) == (100, 1200, 6)
+    assert (shell_job.write, work_job.write, work_job.read) == (100, 120_000, 6)
+    assert (work_job.io_low_gap, shell_job.io_high_gap) == ((1, 20_000), (1, 20_000))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -221,5 +341,5 @@ def test_no_tick_is_lost_or_counted_twice_whatever_ends_when(family: Family, see
             parent.reaped = (parent.reaped[0] + total, 0, 0)
             vanished |= family.end(process)
         family.settle(looked, vanished)
-        assert not one_job.is_unattributed
+        assert not is_doubtful(one_job)
     assert one_job.user == sum(truth.values())

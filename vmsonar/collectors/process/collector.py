@@ -1,24 +1,33 @@
 """Processes and jobs: who runs, what they use, and what became of those who ended."""
 
-import os
 from datetime import datetime, timedelta
 
 import msgspec
 from vmsonar_archive.records import Capability, JobInfoRow
 from vmsonar_archive.system.files import raise_descriptor_limit
 
-from vmsonar.collectors.base import Collector, Rows, Setup, Tick
+from vmsonar.collectors.base import Collector, Rows, Setup, Tick, capability
 from vmsonar.collectors.process.accounting import Accounting
+from vmsonar.collectors.process.activity import has_own_clocks
 from vmsonar.collectors.process.command import policy
+from vmsonar.collectors.process.connector import REMEDY
+from vmsonar.collectors.process.departures import Departures, note_moves
 from vmsonar.collectors.process.files import RESERVE
 from vmsonar.collectors.process.identity import Identities, ProcessFilter, encode_info
 from vmsonar.collectors.process.jobs import JobTable, Last, PssReader, oldest, read_last, take_over
-from vmsonar.collectors.process.model import DENIED, NOT_OPEN, Job, Process, encode_job_info
+from vmsonar.collectors.process.lifeline import Lifeline
+from vmsonar.collectors.process.lives import HERTZ, Interval
+from vmsonar.collectors.process.model import (
+    DENIED,
+    NOT_OPEN,
+    Job,
+    Process,
+    encode_job_info,
+    encode_stray_info,
+)
 from vmsonar.collectors.process.reader import CHANGED
 from vmsonar.collectors.process.table import PATIENCE, ProcessTable, process_capabilities, process_gaps
 from vmsonar.host.users import Users
-
-_HERTZ = os.sysconf("SC_CLK_TCK")
 
 
 class ProcessCollector(Collector):
@@ -39,7 +48,13 @@ class ProcessCollector(Collector):
         self._users = Users(host.etc / "passwd", ask_system=host.is_this_machine)
         self._identities = Identities(self.table.files, self._users, policy(config.command_line))
         self.jobs = JobTable(setup.ids)
-        self._accounting = Accounting(self.table)
+        self._accounting = Accounting(self.table, self._stray)
+        self._lifeline: Lifeline | None = None
+        self._departures: Departures | None = None
+        if self._with_jobs and config.lifeline.connector != "none" and has_own_clocks(self._proc):
+            self._lifeline = Lifeline(self._proc, config.interval, config.lifeline.share / 100)
+            self._departures = Departures(self._lifeline, self.table, self.jobs, self._identities)
+        self._tick: Tick | None = None
         self._pss = PssReader(self.table.files.smaps_rollup)
         self._containers: dict[str, list[int]] = {}
         self._last = last
@@ -51,7 +66,7 @@ class ProcessCollector(Collector):
 
     def collect(self, tick: Tick) -> Rows:
         """The rows of every process and job."""
-        now = tick.boottime
+        now, self._tick = tick.boottime, tick
         if now >= self._users_due:
             self._users.refresh()
             self._users_due = now + PATIENCE
@@ -64,10 +79,11 @@ class ProcessCollector(Collector):
             self._welcome(process, tick)
         vanished |= self._not_found_again()
         looked = self._look_at_changed(tick, vanished)
+        interval = None if self._departures is None else self._departures.hear(looked)
         for process in looked:
             self._place(process, tick)
         if self._with_jobs:
-            vanished = self._accounting.settle(new + looked, vanished)
+            vanished = self._settle(tick, new + looked, vanished, interval)
         for process in vanished:
             self._forget(process)
         if first:
@@ -76,7 +92,46 @@ class ProcessCollector(Collector):
         self.table.end_round(now)
         return self._rows(tick, first)
 
+    def _settle(
+        self, tick: Tick, looked: list[Process], vanished: set[Process], interval: Interval | None
+    ) -> set[Process]:
+        """Credits what was used; returns all that are gone."""
+        if self._departures is None or interval is None:
+            return self._accounting.settle(tick.boottime, looked, vanished)
+        unseen = self._departures.attach(interval, vanished)
+        for process in vanished:
+            life = process.life
+            if life is not None and life.moves and process.pgid != life.pgid:
+                process.pgid = life.pgid  # it moved after its last sample
+                self._place(process, tick)
+        members, guests = self._departures.place_unseen(unseen, lambda process: self._place(process, tick))
+        gone = self._accounting.settle(tick.boottime, looked, vanished | members | guests, interval)
+        for process in members:
+            self.jobs.leave(process)
+        return gone - members - guests
+
+    def _stray(self, uid: int) -> Job:
+        """The job of what a user's jobs used together."""
+        assert self._tick is not None
+        job = self.jobs.stray(uid, self._tick.boot, self._tick.boottime * HERTZ // 10**9)
+        if not job.info:
+            job.info = encode_stray_info(job, self._users.name(uid), self._tick.time)
+            self._new_job_infos.append(job.info)
+        return job
+
     def capabilities(self) -> list[Capability]:
+        return [*self._process_capabilities(), *self._lifeline_capabilities()]
+
+    def _lifeline_capabilities(self) -> list[Capability]:
+        if not self._with_jobs:
+            return []
+        item = "births and deaths between samples"
+        if self._lifeline is None:
+            why = "switched off, or /proc is of another pid namespace"
+            return [capability(self.name, item, why)]
+        return [capability(self.name, item, self._lifeline.trouble, REMEDY)]
+
+    def _process_capabilities(self) -> list[Capability]:
         if self._previous:
             return process_capabilities(self.name, self.table)
         table = self._make_table()  # a second one: in ours, everyone must still be new at the first sample
@@ -86,6 +141,8 @@ class ProcessCollector(Collector):
         return found
 
     def close(self) -> None:
+        if self._lifeline is not None:
+            self._lifeline.close()
         self.table.close()
 
     def _make_table(self) -> ProcessTable:
@@ -104,10 +161,14 @@ class ProcessCollector(Collector):
 
     def _welcome(self, process: Process, tick: Tick) -> None:
         process.started = self._wall(tick, process.start_ticks)
+        if self._lifeline is not None:
+            process.life = self._lifeline.adopt(process.pid, process.start_ticks)
         earlier = self._remembered.pop((process.pid, process.start_ticks), None)
         if earlier is not None:
             take_over(process, earlier)
-        elif process.start_ticks * 10**9 // _HERTZ < self._previous or not self._previous:
+        elif process.life is None and (
+            process.start_ticks * 10**9 // HERTZ < self._previous or not self._previous
+        ):
             # It lived before we looked: whose children it waited for until now is unknown.
             process.counted_reaped = process.reaped
         if process.is_forked_copy:
@@ -115,6 +176,8 @@ class ProcessCollector(Collector):
             process.inherited = min(process.anonymous, parent.anonymous) if parent else process.anonymous
         self._identify(process, tick)
         self._place(process, tick)
+        if process.job is not None and process.counted_reaped == process.reaped and earlier is None:
+            process.job.doubt(high=process.reaped[0] + process.reaped[1])
 
     def _look_at_changed(self, tick: Tick, vanished: set[Process]) -> list[Process]:
         """Reads the processes that ran, and those that others may have changed."""
@@ -186,13 +249,25 @@ class ProcessCollector(Collector):
     def _place(self, process: Process, tick: Tick) -> None:
         if not self._with_jobs:
             return
+        before = process.job
         job = self.jobs.place(process, tick.boot)
+        if before is not None and process.job is not before:
+            self._note_move(process, before)
         if process.job is not None:
             process.job.weigh(process)
         if process.moved is None and process.job is not None and not process.job.is_partial_io:
             process.job.is_partial_io = process.job.is_dirty = True
         if job is not None:
             self._describe(job, process, self._wall(tick, job.start), tick.time)
+
+    def _note_move(self, process: Process, before: Job) -> None:
+        """Until when it used what in the group that it left is known by a glance, or not at all."""
+        life = process.life
+        if life is not None and life.moves:
+            note_moves(process, life, self.jobs)
+        if not process.left_jobs:
+            used = process.used[0] + process.used[1] - process.counted[0] - process.counted[1]
+            process.left_jobs = [(before, 0, used)]
 
     def _complete_restored(self, tick: Tick) -> None:
         """Ends restored jobs without members, and describes those whose description was lost."""
@@ -227,7 +302,7 @@ class ProcessCollector(Collector):
         return rows
 
     def _wall(self, tick: Tick, ticks: int) -> datetime:
-        since_boot = timedelta(microseconds=ticks * 1_000_000 // _HERTZ)
+        since_boot = timedelta(microseconds=ticks * 1_000_000 // HERTZ)
         return tick.time - timedelta(microseconds=tick.boottime // 1000) + since_boot
 
 

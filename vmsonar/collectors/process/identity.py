@@ -10,6 +10,7 @@ from vmsonar_archive.records import ProcessInfoRow
 
 from vmsonar.collectors.process.command import Policy, arguments
 from vmsonar.collectors.process.files import ProcessFiles, read_link
+from vmsonar.collectors.process.lives import Look
 from vmsonar.collectors.process.model import Identity, Process
 from vmsonar.config.schema import Filters, UidRange
 from vmsonar.host.cgroups import Membership, membership
@@ -50,6 +51,19 @@ class Identities:
             terminal=process.terminal,
         )
 
+    def of_look(self, look: Look) -> Identity:
+        """The identity of one that no sample saw, by what was read in passing."""
+        return Identity(
+            user_id=look.uid,
+            user_name=self._users.name(look.uid),
+            program=look.name.decode("utf-8", "backslashreplace"),
+            command=self._policy(arguments(look.cmdline)) if look.cmdline else None,
+            membership=self._membership(look.cgroup) if look.cgroup else _NOWHERE,
+            contained=None,
+            session=look.session,
+            terminal=look.terminal,
+        )
+
     def _command(self, process: Process) -> str | None:
         cmdline = self._files.cmdline(process)
         if cmdline:
@@ -61,6 +75,9 @@ class Identities:
         text = self._files.cgroup(process)
         if text is None:
             return process.identity.membership if process.identity else _NOWHERE
+        return self._membership(text)
+
+    def _membership(self, text: bytes) -> Membership:
         known = self._memberships.get(text)
         if known is None:
             if len(self._memberships) >= 4096:

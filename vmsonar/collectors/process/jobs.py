@@ -80,11 +80,29 @@ class JobTable:
         job.join(process)
         return job if began else None
 
+    def find(self, pgid: int) -> Job | None:
+        """The job of a group that is recorded and has members, or has just lost its last."""
+        return self._jobs.get((pgid, True)) or next(
+            (job for job in self._ended if job.pgid == pgid and job.is_shown), None
+        )
+
+    def stray(self, uid: int, boot: str, ticks: int) -> Job:
+        """What several jobs of a user used together, and nobody can tell apart."""
+        job = self._jobs.get((_stray_key(uid), True))
+        if job is None:
+            ticks += sum(other.pgid == 0 for other in self._jobs.values())  # no two have one name
+            job = Job(0, ticks, self._ids.job(boot, 0, ticks), is_shown=True, uid=uid)
+            self._jobs[_stray_key(uid), True] = job
+        return job
+
     def restore(self, last: Last) -> dict[Key, Process]:
         """Puts the jobs in as an earlier run left them and returns their processes, by pid and start."""
         for row in last.sample.job:
-            if row.processes:
-                self._jobs[row.pgid, True] = self._restored(row, last)
+            restored = self._restored(row, last)
+            if row.pgid == 0 and restored.uid is not None:
+                self._jobs[_stray_key(restored.uid), True] = restored
+            elif row.processes:
+                self._jobs[row.pgid, True] = restored
         processes = [_process(row) for row in last.sample.process]
         for process in processes:
             job = self._jobs.get((process.pgid, True))
@@ -95,6 +113,7 @@ class JobTable:
 
     def _restored(self, row: JobRow, last: Last) -> Job:
         info = last.job_infos.get((row.pgid, row.start_ticks))
+        total = (row.user_ticks or 0) + (row.system_ticks or 0)
         return Job(
             row.pgid,
             row.start_ticks,
@@ -106,8 +125,16 @@ class JobTable:
             major=row.major_faults or 0,
             read=row.read_bytes,
             write=row.write_bytes,
-            is_unattributed=bool(row.unattributed),
-            is_partial_io=bool(row.io_partial),
+            low_gap=0 if row.cpu_ticks_low is None else total - row.cpu_ticks_low,
+            high_gap=0 if row.cpu_ticks_high is None else row.cpu_ticks_high - total,
+            io_low_gap=(_gap(row.read_bytes_low, row.read_bytes), _gap(row.write_bytes_low, row.write_bytes)),
+            io_high_gap=(
+                _gap(row.read_bytes, row.read_bytes_high),
+                _gap(row.write_bytes, row.write_bytes_high),
+            ),
+            is_partial_io=bool(row.io_partial) and row.read_bytes_high is None,
+            source=row.cpu_source,
+            uid=info.user_id if info else None,
             info=encode_row(info) if info else b"",
         )
 
@@ -142,8 +169,17 @@ class JobTable:
     def end_empty(self) -> None:
         """Ends restored jobs that have no members left."""
         for job in list(self._jobs.values()):
-            if not job.members:
+            if not job.members and job.pgid:
                 self._end(job)
+
+
+def _stray_key(uid: int) -> int:
+    """Where the job stands in the table that holds what a user's jobs used together; no group has such a number."""
+    return -1 - uid
+
+
+def _gap(low: int | None, high: int | None) -> int:
+    return 0 if low is None or high is None else high - low
 
 
 def oldest(processes: Iterable[Process]) -> list[Process]:
@@ -208,6 +244,7 @@ def take_over(process: Process, earlier: Process) -> None:
     process.counted = earlier.counted
     process.counted_reaped = (*earlier.counted_reaped[:2], process.reaped[2])
     process.counted_moved = earlier.counted_moved
+    process.child_moved = earlier.child_moved
     if earlier.job is not None:
         process.job = earlier.job
         process.job.members.discard(earlier)
@@ -220,4 +257,6 @@ def _process(row: ProcessRow) -> Process:
     process.reaped = process.counted_reaped = (row.child_user_ticks or 0, row.child_system_ticks or 0, 0)
     if row.read_bytes is not None and row.write_bytes is not None:
         process.moved = process.counted_moved = (row.read_bytes, row.write_bytes)
+    if row.child_read_bytes is not None and row.child_write_bytes is not None:
+        process.child_moved = (row.child_read_bytes, row.child_write_bytes)
     return process

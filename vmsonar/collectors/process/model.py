@@ -8,6 +8,7 @@ from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.records import EventRow, JobInfoRow, JobRow
 
 from vmsonar.collectors.base import ProcessFacts
+from vmsonar.collectors.process.lives import Death, Life, Moved, Usage
 from vmsonar.host.cgroups import Membership
 
 #: Flags of include/linux/sched.h.
@@ -18,13 +19,11 @@ PF_KTHREAD = 0x00200000
 SMALL = 8 << 20
 PAGE = 4096
 
-#: User ticks, kernel ticks, major faults.
-Usage = tuple[int, int, int]
-#: Bytes fetched from storage, bytes sent to storage.
-Moved = tuple[int, int]
-
 NOT_OPEN = -1
 DENIED = -2
+
+#: Who tells what an ended process used, the best first.
+SOURCES = ("accounts", "lifeline", "samples")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +93,16 @@ class Process(ProcessFacts):
     counted: Usage = (0, 0, 0)
     counted_reaped: Usage = (0, 0, 0)
     counted_moved: Moved | None = None
-    #: Ticks it used before its last look that found any, and the number of that sample.
+    #: What of its own I/O came with children that it waited for.
+    child_moved: Moved | None = None
+    #: Ticks of its own between its last two looks, and bytes when last nobody ended below it.
     pace: int = 0
-    paced: int = 0
+    io_pace: int = 0
+    #: What the kernel told of its birth and its end.
+    life: Life | None = None
+    death: Death | None = None
+    #: The jobs it left since it was last counted, ticks it surely used there, and ticks it may have.
+    left_jobs: "list[tuple[Job, int, int]] | None" = None
     #: Memory a fork shared with its parent when it was first seen, and what Pss said later.
     inherited: int = 0
     pss_private: int | None = None
@@ -119,6 +125,11 @@ class Process(ProcessFacts):
     def anonymous(self) -> int:
         """Resident bytes that are neither file nor shared memory."""
         return max(0, self.resident - (self.shared or 0))
+
+    def note_child_io(self, moved: Moved) -> None:
+        """So much of its I/O was a child's."""
+        before = self.child_moved or (0, 0)
+        self.child_moved = (before[0] + moved[0], before[1] + moved[1])
 
     @property
     def is_kernel_thread(self) -> bool:
@@ -153,8 +164,17 @@ class Job:
     major: int = 0
     read: int | None = None
     write: int | None = None
-    is_unattributed: bool = False
     is_partial_io: bool = False
+    #: Ticks in the totals that may be others', and ticks in others' totals that may be its own; the same for bytes.
+    low_gap: int = 0
+    high_gap: int = 0
+    io_low_gap: Moved = (0, 0)
+    io_high_gap: Moved = (0, 0)
+    #: What tells of members that ended: the weakest so far.
+    source: str | None = None
+    #: Whose the first member is, and when the last one died.
+    uid: int | None = None
+    ended: int | None = None
     #: When the kernel was last asked what its forks share, and of how many.
     pss_asked: int = 0
     pss_members: int = 0
@@ -165,12 +185,17 @@ class Job:
     def join(self, process: Process) -> None:
         """Takes a process in; its time so far is not taken with it."""
         process.job = self
+        if self.uid is None and process.identity is not None:
+            self.uid = process.identity.user_id
+        self.ended = None
         self.members.add(process)
         self.seen += 1
         self.is_dirty = True
 
     def leave(self, process: Process) -> None:
         self.members.discard(process)
+        if process.death is not None:
+            self.ended = max(self.ended or 0, process.death.ended)
         self.forks.discard(process)
         self._exchange(process, (0, 0, 0))
 
@@ -220,6 +245,37 @@ class Job:
         self.write = (self.write or 0) + moved[1]
         self.is_dirty = True
 
+    def doubt(self, low: int = 0, high: int = 0) -> None:
+        """So many ticks of the totals may be others', and so many of others' may be its own."""
+        self.low_gap += low
+        self.high_gap += high
+        self.is_dirty = True
+
+    def doubt_io(self, low: Moved = (0, 0), high: Moved = (0, 0)) -> None:
+        """The same for bytes."""
+        self.io_low_gap = (self.io_low_gap[0] + low[0], self.io_low_gap[1] + low[1])
+        self.io_high_gap = (self.io_high_gap[0] + high[0], self.io_high_gap[1] + high[1])
+        self.is_dirty = True
+
+    def note_source(self, source: str) -> None:
+        """Remembers the weakest source of what is known about ended members."""
+        if self.source is None or SOURCES.index(source) > SOURCES.index(self.source):
+            self.source = source
+            self.is_dirty = True
+
+    def _bounds(self) -> dict[str, Any]:
+        """The fields that say how sure the totals are."""
+        fields: dict[str, Any] = {}
+        total = self.user + self.system
+        if self.low_gap or self.high_gap:
+            fields |= {"cpu_ticks_low": total - self.low_gap, "cpu_ticks_high": total + self.high_gap}
+        for name, index, known in (("read", 0, self.read), ("write", 1, self.write)):
+            low, high = self.io_low_gap[index], self.io_high_gap[index]
+            if low or high:
+                fields[f"{name}_bytes_low"] = max(0, (known or 0) - low)
+                fields[f"{name}_bytes_high"] = None if self.is_partial_io else (known or 0) + high
+        return fields
+
     def encode(self) -> bytes:
         """The row, made anew only when something changed."""
         if not self.is_dirty:
@@ -233,14 +289,17 @@ class Job:
             threads=self.threads,
             user_ticks=self.user,
             system_ticks=self.system,
-            unattributed=self.is_unattributed or None,
+            unattributed=bool(self.low_gap or self.high_gap) or None,
+            cpu_source=self.source,
             major_faults=self.major,
             memory=memory,
             memory_source=source,
             resident=self.resident,
             read_bytes=self.read,
             write_bytes=self.write,
-            io_partial=self.is_partial_io or None,
+            io_partial=self.is_partial_io or any(self.io_low_gap + self.io_high_gap) or None,
+            end_boottime=None if self.members else self.ended,
+            **self._bounds(),
         )
         self.row = encode_row(row)
         self.is_dirty = False
@@ -275,6 +334,22 @@ def encode_job_info(job: Job, first: Process, started: datetime, first_seen: dat
             started=started,
             first_seen=first_seen,
             **identity.row_fields(),
+        )
+    )
+
+
+def encode_stray_info(job: Job, user_name: str | None, first_seen: datetime) -> bytes:
+    """The info row of what a user's jobs used together and nobody can tell apart."""
+    return encode_row(
+        JobInfoRow(
+            series_id=job.series_id,
+            pgid=0,
+            start_ticks=job.start,
+            job_source="no_group",
+            first_seen=first_seen,
+            user_id=job.uid,
+            user_name=user_name,
+            user_source="process",
         )
     )
 

@@ -1,7 +1,8 @@
 """Reads a process that ran, and writes its row straight from the kernel's text."""
 
 from vmsonar.collectors.process.files import ProcessFiles
-from vmsonar.collectors.process.model import DENIED, Moved, Process
+from vmsonar.collectors.process.lives import Moved
+from vmsonar.collectors.process.model import DENIED, Process
 from vmsonar.host.proc_pid import (
     CHILD_MAJOR,
     CHILD_SYSTEM,
@@ -32,6 +33,7 @@ _STAT = (
     b'"virtual":%b,"resident":%d'
 )
 _WITH_STATM = b'%b,"shared":%d,"data_stack":%d%b'
+_CHILD_IO = b',"child_read_bytes":%d,"child_write_bytes":%d}'
 _IO = b',"read_bytes":%b,"write_bytes":%b,"cancelled_bytes":%b,"read_chars":%b,"write_chars":%b}'  # fmt: skip
 
 
@@ -66,9 +68,12 @@ def encode_io(text: bytes) -> tuple[bytes, Moved | None]:
 
 def encode_process(process: Process) -> bytes:
     """The row as the process stands now."""
+    tail = process.tail
+    if process.child_moved is not None and process.moved is not None:
+        tail = tail[:-1] + _CHILD_IO % process.child_moved
     if process.shared is None or process.data_stack is None:
-        return process.head + process.tail
-    return _WITH_STATM % (process.head, process.shared, process.data_stack, process.tail)
+        return process.head + tail
+    return _WITH_STATM % (process.head, process.shared, process.data_stack, tail)
 
 
 #: What a look at a process may find: gone (or its pid reused), unchanged, changed.

@@ -11,7 +11,7 @@ from vmsonar.collectors.base import capability
 from vmsonar.collectors.process.activity import activity
 from vmsonar.collectors.process.files import ProcessFiles
 from vmsonar.collectors.process.model import DENIED, PF_KTHREAD, Process
-from vmsonar.collectors.process.reader import CHANGED, GONE, LookResult, ProcessReader
+from vmsonar.collectors.process.reader import CHANGED, GONE, LookResult, ProcessReader, encode_process
 from vmsonar.host.proc_pid import FLAGS, START, ignores_children, split_stat
 
 #: Nanoseconds after which a sleeper is read all the same.
@@ -91,6 +91,12 @@ class ProcessTable:
         elif found == GONE:
             self._lost.add(process.name)
         return found
+
+    def encode_again(self, process: Process) -> None:
+        """Brings its row up to date with what was found out after it was read."""
+        process.row = encode_process(process)
+        if self.by_name.get(process.name) is process:
+            self._activity.rows[process.index] = process.row
 
     def rows(self, only_kept: bool) -> list[bytes]:
         """The rows of all processes, or of those that the filters keep."""

@@ -1,0 +1,114 @@
+"""Brings the deaths that the kernel told together with the processes that samples saw, and with those that none saw."""
+
+from collections.abc import Callable, Iterable
+
+from vmsonar.collectors.process.accounting import ticks
+from vmsonar.collectors.process.identity import Identities
+from vmsonar.collectors.process.jobs import JobTable
+from vmsonar.collectors.process.lifeline import BRIEF, Lifeline
+from vmsonar.collectors.process.lives import HERTZ, Death, Interval, Life
+from vmsonar.collectors.process.model import Process
+from vmsonar.collectors.process.reader import CHANGED
+from vmsonar.collectors.process.table import ProcessTable
+
+# Reapers are read again while more is reaped; a storm must not keep a sample waiting.
+_ROUNDS = 4
+
+
+class Departures:
+    """Hears the lifeline at each sample."""
+
+    def __init__(
+        self, lifeline: Lifeline, table: ProcessTable, jobs: JobTable, identities: Identities
+    ) -> None:
+        self._lifeline = lifeline
+        self._table = table
+        self._jobs = jobs
+        self._identities = identities
+
+    def hear(self, looked: list[Process]) -> Interval:
+        """What ended since the last sample; the parents that waited for it are read again, and join `looked`."""
+        interval = self._lifeline.take()
+        known = set(looked)
+        deaths = interval.deaths
+        for _ in range(_ROUNDS):
+            for pid in {death.reaper for death in deaths}:
+                reaper = self._table.by_pid.get(pid)
+                if reaper is None or self._table.by_name.get(reaper.name) is not reaper:
+                    continue
+                if self._table.look(reaper) == CHANGED and reaper not in known:
+                    known.add(reaper)
+                    looked.append(reaper)
+            deaths = self._lifeline.reaped_since()
+            interval.deaths += deaths
+            if not deaths:
+                break
+        return interval
+
+    def attach(self, interval: Interval, vanished: set[Process]) -> list[Death]:
+        """Tells each process that samples saw of its end; returns the deaths of those that none saw."""
+        ended = {process.pid: process for process in vanished}
+        unseen = []
+        for death in all_deaths(interval):
+            process = ended.get(death.life.pid)
+            if process is None or not _is_of(death.life, process):
+                process = self._table.by_pid.get(death.life.pid)
+            if process is not None and _is_of(death.life, process):
+                process.death = death
+            elif death.life.born and not death.life.is_sampled:
+                unseen.append(death)
+        return unseen
+
+    def place_unseen(
+        self, deaths: Iterable[Death], place: Callable[[Process], None]
+    ) -> tuple[set[Process], set[Process]]:
+        """Stand-ins for processes that no sample saw: those that are in a job of their group, and all others."""
+        members, guests = set(), set()
+        for death in deaths:
+            process = _stand_in(death)
+            job = self._jobs.find(process.pgid)
+            if job is None and death.life.look is not None and death.ended - death.life.born >= BRIEF:
+                process.identity = self._identities.of_look(death.life.look)
+                place(process)
+                members.add(process)
+            elif job is not None:
+                process.job = job
+                guests.add(process)
+            else:
+                parent = self._table.by_pid.get(death.reaper)
+                process.job = None if parent is None else parent.job
+                guests.add(process)
+            note_moves(process, death.life, self._jobs)
+        return members, guests
+
+
+def all_deaths(interval: Interval) -> list[Death]:
+    """Of those that were waited for, whenever their parents were read."""
+    return [*interval.deaths, *(death for reading in interval.readings for death in reading.deaths)]
+
+
+def note_moves(process: Process, life: Life, jobs: JobTable) -> None:
+    """What a process used in a group before it changed to another one, as glances saw it."""
+    for pgid, last, first in life.moves:
+        job = jobs.find(pgid)
+        if job is not None and job is not process.job:
+            sure = max(0, ticks(last) - process.counted[0] - process.counted[1] - 1)
+            process.left_jobs = [*(process.left_jobs or ()), (job, sure, ticks(first - last) + 1)]
+    life.moves.clear()
+
+
+def _stand_in(death: Death) -> Process:
+    life = death.life
+    process = Process(str(life.pid))
+    process.start_ticks = life.start_ticks if life.start_ticks >= 0 else life.born * HERTZ // 10**9
+    process.ppid, process.pgid = death.reaper, life.pgid
+    process.comm, process.threads, process.looks = life.name, 0, 1
+    process.death = death
+    return process
+
+
+def _is_of(life: Life, process: Process) -> bool:
+    """Whether a life is that of this process: its pid may have been used again."""
+    if process.life is not None or not life.born:
+        return process.life is life or (process.life is None and not life.born)
+    return life.may_be(process.start_ticks)

@@ -1,0 +1,436 @@
+"""The lifeline: every process that is born or dies between two samples, and what can be learned of it in time.
+
+A thread listens to the kernel (connector.py). Of processes too young for a sample it learns group and CPU time by a
+glance now and then. When a child of another job was waited for, it reads what its parent then has of waited-for
+time, so that children that end one after the other are told apart. A sample takes all of that over.
+"""
+
+import os
+import select
+import threading
+import time
+from time import clock_gettime_ns
+
+from vmsonar.collectors.process.connector import EXEC, EXIT, FORK, SID, Connector, Event, NoConnector
+from vmsonar.collectors.process.lives import (
+    Death,
+    Interval,
+    Life,
+    Look,
+    Moved,
+    Reading,
+    Unseen,
+    Usage,
+    known_and_open,
+)
+from vmsonar.host.proc_pid import (
+    CHILD_MAJOR,
+    CHILD_SYSTEM,
+    CHILD_USER,
+    MAJOR,
+    PGRP,
+    START,
+    SYSTEM,
+    THREADS,
+    USER,
+    parse_io,
+    split_stat,
+)
+
+# Nanoseconds. Events are fetched at once after a pause, then at most every so often.
+_PAUSE = 50 * 10**6
+# A burst is fetched without a pause: the usual buffer holds 512 events.
+_BURST = 64
+#: A group of its own that lived shorter than this belongs to the job of the process that started it.
+BRIEF = 10**9
+# The age at which it is worth knowing who leads a group.
+_KNOWN_AT = BRIEF // 2
+_GLANCE_EVERY = 10**9
+# CPU time that may be spent at once, beyond the share that is allowed.
+_CREDIT = 100 * 10**6
+#: Failures told of one by one in one sample; the rest is counted.
+MOST_FAILURES = 500
+
+_FILE = 4096
+
+
+class Lifeline:
+    """Listens on a thread of its own, with at most a share of one core."""
+
+    def __init__(self, proc: str, interval: float, share: float = 0.03, buffer: int | None = None) -> None:
+        self._proc = proc
+        self._reach = int(2 * interval * 1e9)
+        self._share = share
+        self._buffer = buffer
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._wake, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._connector: Connector | None = None
+        self._thread: threading.Thread | None = None
+        self._budget = _CREDIT
+        self._earned = time.monotonic_ns()
+        self._spent_until = 0
+        self._next_glance = 0
+        self._offset = 0
+        self.lives: dict[int, Life] = {}
+        self._young: dict[int, Life] = {}
+        self._dead: list[Death] = []
+        self._due: set[int] = set()
+        self._told = Interval(is_whole=False)
+        self.trouble: str | None = None
+        self._open()
+
+    def take(self) -> Interval:
+        """Everything since the last call, up to now; listens again if that had been given up."""
+        with self._lock:
+            self._earn()
+            self._drain()
+            told, self._told = self._told, Interval(is_whole=self._connector is not None)
+            told.deaths += self._reaped()
+            for pid, life in self.lives.items():
+                if life.unseen.exits:
+                    told.unseen[pid] = life.unseen
+                    life.unseen = Unseen()
+            if self._connector is None and self.trouble is None and self._budget >= _CREDIT // 2:
+                self._open()
+        return told
+
+    def reaped_since(self) -> list[Death]:
+        """The deaths that were waited for since `take`."""
+        with self._lock:
+            return self._reaped()
+
+    def adopt(self, pid: int, start_ticks: int) -> Life | None:
+        """The life of a process that a sample shows from now on."""
+        with self._lock:
+            life = self.lives.get(pid)
+            if life is None or not life.may_be(start_ticks):
+                return None
+            life.is_sampled = True
+            life.start_ticks = start_ticks
+            return life
+
+    def close(self) -> None:
+        """Stops listening."""
+        self._stopped.set()
+        os.write(self._waker, b"x")
+        if self._thread is not None:
+            self._thread.join()
+        self._hang_up()
+        os.close(self._wake)
+        os.close(self._waker)
+
+    def _open(self) -> None:
+        """Begins to listen; the interval that is under way stays incomplete."""
+        self._forget()
+        try:
+            self._connector = Connector() if self._buffer is None else Connector(self._buffer)
+        except NoConnector as error:
+            self.trouble = str(error.strerror)
+            return
+        self.trouble = None
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="vmsonar-lifeline", daemon=True)
+            self._thread.start()
+        else:
+            os.write(self._waker, b"x")
+
+    def _hang_up(self) -> None:
+        if self._connector is not None:
+            self._connector.close()
+            self._connector = None
+
+    def _forget(self) -> None:
+        """What was known of lives is worth nothing after a gap."""
+        self.lives.clear()
+        self._young.clear()
+        self._due.clear()
+        self._told.is_whole = False
+
+    def _run(self) -> None:
+        self._spent_until = time.thread_time_ns()
+        while not self._stopped.is_set():
+            self._wait()
+            with self._lock:
+                busy = self._drain()
+                self._pay()
+            if not busy:
+                self._stopped.wait(_PAUSE / 1e9)
+
+    def _wait(self) -> None:
+        """Sleeps until the kernel tells something, a glance is due, or we are called."""
+        waiting = select.poll()
+        waiting.register(self._wake, select.POLLIN)
+        with self._lock:
+            if self._connector is not None:
+                waiting.register(self._connector, select.POLLIN)
+            due = self._next_glance
+        left = None if not due else max(0, due - clock_gettime_ns(time.CLOCK_BOOTTIME)) // 10**6 + 1
+        for descriptor, _ in waiting.poll(left):
+            if descriptor == self._wake:
+                os.read(self._wake, 64)
+
+    def _earn(self) -> None:
+        now = time.monotonic_ns()
+        self._budget = min(_CREDIT, self._budget + int((now - self._earned) * self._share))
+        self._earned = now
+
+    def _pay(self) -> None:
+        """Gives up until the next sample when listening costs more than it may."""
+        now = time.thread_time_ns()
+        spent, self._spent_until = now - self._spent_until, now
+        self._budget -= spent
+        if self._budget < 0:
+            self._earn()
+        if self._budget < 0 and self._connector is not None:
+            self._hang_up()
+            self._forget()
+
+    def _drain(self) -> bool:
+        """Takes in what has come; True if there may be a lot more."""
+        if self._connector is None:
+            return False
+        now = clock_gettime_ns(time.CLOCK_BOOTTIME)
+        self._offset = now - time.monotonic_ns()
+        events = self._connector.read()
+        for event in events:
+            self._take_in(event)
+        if self._connector.lost:
+            self._connector.lost = False
+            self._forget()
+        self._glance(now)
+        self._read_parents()
+        return len(events) >= _BURST
+
+    def _take_in(self, event: Event) -> None:
+        what, when, first, second, third, fourth, _, sixth = event
+        if what == FORK:
+            if third == fourth:
+                self._birth(when + self._offset, second, third)
+            elif (life := self.lives.get(fourth)) is not None:
+                life.threads += 1
+                life.most_threads = max(life.most_threads, life.threads)
+        elif what == EXIT:
+            self._end(when + self._offset, first, second, third, sixth)
+        elif what in (EXEC, SID) and (life := self.lives.get(second)) is not None:
+            life.due = 0  # by now it has chosen its group, or leads one of its own
+            if what == SID:
+                self._move(life, second)
+
+    def _birth(self, when: int, parent: int, pid: int) -> None:
+        parent_life = self.lives.get(parent)
+        pgid = parent_life.pgid if parent_life is not None else group_of(parent)
+        if parent_life is None and pgid:
+            # Old processes rarely change their group, and samples say so when they do.
+            self.lives[parent] = Life(parent, 0, 0, pgid, threads=0)
+        self.lives[pid] = self._young[pid] = Life(pid, when, parent, pgid)
+        self._next_glance = self._next_glance or when + _PAUSE
+
+    def _end(self, when: int, task: int, pid: int, status: int, reaper: int) -> None:
+        life = self.lives.get(pid)
+        if life is None:
+            life = self.lives[pid] = Life(pid, 0, reaper, group_of(pid), threads=0)
+        if life.born:
+            life.threads -= 1
+        if task == pid:
+            life.main_ended, life.main_status = True, status
+        elif life.main_ended and status != life.main_status:
+            life.same_status = False
+        if life.main_ended and (life.threads <= 0 if life.born else self._is_over(pid)):
+            self._bury(life, when, life.main_status if life.same_status else None, reaper)
+
+    def _is_over(self, pid: int) -> bool:
+        """Whether a process whose main thread has ended has no other thread left."""
+        fields = self._stat(pid) if is_there(pid) else None
+        return fields is None or int(fields[1][THREADS]) <= 1
+
+    def _bury(self, life: Life, when: int, status: int | None, reaper: int) -> None:
+        del self.lives[life.pid]
+        self._young.pop(life.pid, None)
+        death = Death(life, when, reaper, status)
+        if is_there(life.pid):
+            self._read_last(death)
+        self._tell(death)
+        parent = self.lives.get(reaper)
+        if life.born and not life.is_sampled and parent is not None and self._belongs_to(parent, death):
+            parent.unseen.add(life.unseen)
+            parent.unseen.add(Unseen(1, *known_and_open(death)))
+            return
+        self._dead.append(death)
+        if parent is None or life.pgid != parent.pgid:
+            self._due.add(reaper)
+
+    def _belongs_to(self, parent: Life, death: Death) -> bool:
+        """Whether its time is its parent's job's in any case, so that nothing more need be known of it."""
+        life = death.life
+        if life.moves:
+            return False
+        leads = life.pgid == life.pid
+        return life.pgid == parent.pgid or (leads and (death.ended - life.born < BRIEF or life.look is None))
+
+    def _read_last(self, death: Death) -> None:
+        """The final figures, while nobody has waited for it."""
+        life = death.life
+        found = self._stat(life.pid)
+        if found is None:
+            return
+        name, fields = found
+        life.name = name
+        self._move(life, int(fields[PGRP]))
+        death.final = (
+            _usage(fields, USER, SYSTEM, MAJOR),
+            _usage(fields, CHILD_USER, CHILD_SYSTEM, CHILD_MAJOR),
+        )
+        death.moved = self._io(life.pid)
+
+    def _tell(self, death: Death) -> None:
+        told = self._told
+        if death.status == 0 or death.status is None or len(told.failures) >= MOST_FAILURES:
+            told.counted[death.life.name, death.status != 0] += 1
+        else:
+            told.failures.append(death)
+
+    def _move(self, life: Life, pgid: int) -> None:
+        if pgid and pgid != life.pgid:
+            if life.glanced:
+                life.moves.append((life.pgid, life.cpu, self._cpu(life)))
+            life.pgid = pgid
+
+    def _cpu(self, life: Life) -> int:
+        spent = cpu_clock(life.pid)
+        return life.cpu if spent is None else spent
+
+    def _glance(self, now: int) -> None:
+        """Looks at the young whose turn it is."""
+        if not self._young or now < self._next_glance:
+            return
+        following = 0
+        for life in list(self._young.values()):
+            if life.due <= now:
+                self._glance_at(life, now)
+            if now - life.born > self._reach:
+                del self._young[life.pid]
+            elif not following or life.due < following:
+                following = life.due
+        self._next_glance = following
+
+    def _glance_at(self, life: Life, now: int) -> None:
+        pgid = group_of(life.pid)
+        if not pgid:
+            life.due = now + _GLANCE_EVERY
+            return
+        self._move(life, pgid)
+        life.cpu, life.glanced = self._cpu(life), now
+        age = now - life.born
+        if not life.name or (age >= _KNOWN_AT and life.look is None and not life.is_sampled):
+            self._know(life, age)
+        life.due = now + max(_PAUSE, min(_GLANCE_EVERY, age))
+
+    def _know(self, life: Life, age: int) -> None:
+        """Its name, and of one that leads a group or is alone in it what describes a job."""
+        found = self._stat(life.pid)
+        if found is None:
+            return
+        life.name, life.start_ticks = found[0], int(found[1][START])
+        parent = self.lives.get(life.parent)
+        if age < _KNOWN_AT or (parent is not None and parent.pgid == life.pgid):
+            return
+        cmdline, cgroup = self._text(life.pid, "cmdline"), self._text(life.pid, "cgroup")
+        try:
+            uid = os.stat(f"{self._proc}/{life.pid}").st_uid
+        except OSError:
+            return
+        life.look = Look(uid, found[0], cmdline, cgroup, int(found[1][3]), int(found[1][4]))
+
+    def _reaped(self) -> list[Death]:
+        """Takes out the deaths that somebody has waited for, or that nobody had to."""
+        gone = [death for death in self._dead if death.life.pid in self.lives or not is_there(death.life.pid)]
+        if gone:
+            taken = set(map(id, gone))
+            self._dead = [death for death in self._dead if id(death) not in taken]
+        return gone
+
+    def _read_parents(self) -> None:
+        """Reads the parents that have waited for a child of another job, each until nothing more has ended."""
+        if not self._due:
+            return
+        by_reaper: dict[int, list[Death]] = {}
+        for death in self._reaped():
+            by_reaper.setdefault(death.reaper, []).append(death)
+        for pid, deaths in by_reaper.items():
+            if pid in self._due:
+                self._read_parent(pid, deaths)
+            else:
+                self._told.deaths += deaths
+        self._due = {death.reaper for death in self._dead} & self._due
+
+    def _read_parent(self, pid: int, deaths: list[Death]) -> None:
+        for _ in range(4):
+            found, moved = self._stat(pid), self._io(pid)
+            more = self._reaped_of(pid)
+            deaths += more
+            if not more:
+                break
+        if found is None:
+            self._told.deaths += deaths
+            return
+        life = self.lives.get(pid)
+        unseen = Unseen()
+        if life is not None:
+            unseen, life.unseen = life.unseen, unseen
+        reaped = _usage(found[1], CHILD_USER, CHILD_SYSTEM, CHILD_MAJOR)
+        self._told.readings.append(Reading(pid, int(found[1][START]), reaped, moved, deaths, unseen))
+
+    def _reaped_of(self, pid: int) -> list[Death]:
+        gone = [death for death in self._dead if death.reaper == pid and not is_there(death.life.pid)]
+        for death in gone:
+            self._dead.remove(death)
+        return gone
+
+    def _stat(self, pid: int) -> tuple[bytes, list[bytes]] | None:
+        text = self._text(pid, "stat")
+        try:
+            return split_stat(text)
+        except ValueError:
+            return None
+
+    def _io(self, pid: int) -> Moved | None:
+        io = parse_io(self._text(pid, "io"))
+        return None if io is None else (int(io.read_bytes), int(io.write_bytes))
+
+    def _text(self, pid: int, leaf: str) -> bytes:
+        try:
+            descriptor = os.open(f"{self._proc}/{pid}/{leaf}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        try:
+            return os.read(descriptor, _FILE)
+        except OSError:
+            return b""
+        finally:
+            os.close(descriptor)
+
+
+def cpu_clock(pid: int) -> int | None:
+    """Nanoseconds that a process has run, all threads; None if there is none of that pid, a zombie included."""
+    try:
+        return clock_gettime_ns(~pid << 3 | 2)
+    except OSError:
+        return None
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process, or a zombie, has that pid."""
+    return cpu_clock(pid) is not None
+
+
+def group_of(pid: int) -> int:
+    """The process group, 0 for one that is gone."""
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return 0
+
+
+def _usage(fields: list[bytes], user: int, system: int, major: int) -> Usage:
+    return int(fields[user]), int(fields[system]), int(fields[major])
