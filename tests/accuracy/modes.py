@@ -3,12 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import yaml
 
-from vmsonar.config.schema import Config
+from vmsonar.config.schema import Collectors, Config
 
 #: Not needed for jobs: left out, so that a dozen recorders at once stay light.
 _UNUSED = ("cpu", "disk", "net", "pressure", "container", "gpu", "energy", "filesystem", "netfs")
@@ -35,39 +36,25 @@ class Mode:
         words = [f"{self.interval}s", user, self.sources]
         return "-".join(words if self.life == "steady" else [*words, self.life])
 
-    def config(self) -> str:
-        """The configuration file, with switches wherever the product has them."""
-        tree: dict[str, Any] = {"log": "warning", "collectors": {}}
-        known = {field.name for field in msgspec.structs.fields(_section("collectors"))}
-        tree["collectors"] = {name: "none" for name in _UNUSED if name in known}
-        for switch, wanted in (("lifeline", self.lifeline), ("accounts", self.accounts)):
-            if place := _place(switch):
-                value = "auto" if wanted else "none"
-                if len(place) == 1:
-                    tree[switch] = value
-                else:
-                    tree.setdefault(place[0], {})[switch] = value
+    def config(self, socket: Path) -> str:
+        """The configuration file; accounts come from that socket, where the recorder takes any."""
+        known = {field.name for field in msgspec.structs.fields(Collectors)}
+        tree: dict[str, Any] = {
+            "log": "warning",
+            "collectors": {name: "none" for name in _UNUSED if name in known},
+        }
+        if "lifeline" in Config.__struct_fields__:
+            tree["lifeline"] = {"connector": "auto" if self.lifeline else "none"}
+        if "accounts" in Config.__struct_fields__:
+            use = {"use": "auto", "socket": str(socket)} if self.accounts else {"use": "none"}
+            tree["accounts"] = {**use, "start": "none"}
         return yaml.safe_dump(tree)
-
-
-def _section(name: str) -> Any:
-    return type(getattr(Config(), name))
-
-
-def _place(switch: str) -> tuple[str, ...] | None:
-    """Where the configuration has a switch: at the top or in a section; None if it has not."""
-    for one in msgspec.structs.fields(Config):
-        if one.name == switch:
-            return (switch,)
-        value = getattr(Config(), one.name)
-        if isinstance(value, msgspec.Struct) and switch in value.__struct_fields__:
-            return (one.name, switch)
-    return None
 
 
 def missing(mode: Mode) -> str | None:
     """Why this product cannot record in a mode."""
-    absent = [name for name in ("lifeline", "accounts") if getattr(mode, name) and _place(name) is None]
+    wanted = [name for name in ("lifeline", "accounts") if getattr(mode, name)]
+    absent = [name for name in wanted if name not in Config.__struct_fields__]
     return f"the recorder has no {' and no '.join(absent)}" if absent else None
 
 

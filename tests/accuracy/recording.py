@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ ABSENCE = 3.0
 class Recorder:
     """A daemon, or a cron job, that writes one archive."""
 
-    def __init__(self, mode: Mode, place: Path) -> None:
+    def __init__(self, mode: Mode, place: Path, socket: Path) -> None:
         self.mode = mode
         self.archive = place / mode.name / "archive"
         self.log = place / mode.name / "log"
@@ -36,7 +38,7 @@ class Recorder:
         self._over = threading.Event()
         self._cron: threading.Thread | None = None
         self.archive.parent.mkdir(parents=True)
-        self._config.write_text(mode.config())
+        self._config.write_text(mode.config(socket))
         if not mode.as_root:
             os.chown(self.archive.parent, NOBODY, NOBODY)
 
@@ -100,6 +102,27 @@ class Recorder:
 
     def await_sample(self) -> None:
         wait_until(self.is_recording, 60, f"the first sample of {self.mode.name}")
+
+
+@contextmanager
+def accounts_companion(socket: Path, wanted: bool) -> Iterator[None]:
+    """The companion as its unit runs it: an ordinary user with CAP_NET_ADMIN and nothing else."""
+    if not wanted:
+        yield
+        return
+    socket.parent.mkdir()
+    os.chown(socket.parent, NOBODY, NOBODY)
+    python, *_ = stranger.vmsonar()
+    as_unit = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--inh-caps=+net_admin"]
+    as_unit += ["--ambient-caps=+net_admin", "--bounding-set=-all,+net_admin"]
+    line = [*as_unit, python, "-P", "-m", "vmsonar.companion.accounts", "--listen", str(socket)]
+    with subprocess.Popen(line, env=stranger.environment(), cwd="/", process_group=0) as process:
+        try:
+            wait_until(lambda: socket.exists() or process.poll() is not None, 30, "the accounts companion")
+            yield
+            assert process.poll() is None, "the accounts companion ended"
+        finally:
+            process.kill()
 
 
 @dataclass

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.accuracy.compare import Cell, Comparison, compare_machine
 from tests.accuracy.modes import Mode
 from tests.accuracy.oracle import ControlGroups, Meter
-from tests.accuracy.recording import Recorder, read_back, tick_phase
+from tests.accuracy.recording import Recorder, accounts_companion, read_back, tick_phase
 from tests.accuracy.truth import Truth, read_truth
 from tests.accuracy.workloads import FIRST_UID, NOBODY, Workload
 from tests.real.wait import let_pass
@@ -108,10 +108,14 @@ def perform(
     """Runs all of it; the recorders see everything from before the first birth to after the last death."""
     begun = time.monotonic()
     stage = Stage(place)
-    recorders = [Recorder(mode, place / "recorders") for mode in modes]
+    socket = place / "companion" / "accounts.sock"
+    recorders = [Recorder(mode, place / "recorders", socket) for mode in modes]
     meter = Meter()
     try:
-        with huge_pages(any(" huge " in workload.plan for workload in workloads)):
+        with (
+            huge_pages(any(" huge " in workload.plan for workload in workloads)),
+            accounts_companion(socket, any(mode.accounts for mode in modes)),
+        ):
             acts = [stage.prepare(workload) for workload in workloads]
             meter.start()
             for recorder in recorders:
