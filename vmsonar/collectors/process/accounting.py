@@ -28,6 +28,8 @@ _NOTHING: Usage = (0, 0, 0)
 
 #: Fewer ticks than this are no doubt worth telling: two counters were each cut to whole ticks.
 NEGLIGIBLE = 3
+# User and kernel time of a parent are each cut to whole ticks.
+_ROUNDING = 2
 # A parent whose own I/O was below this part of a rise is not taken for who caused it.
 _QUIET = 20
 
@@ -189,7 +191,7 @@ class _Round:
         """The batch that holds this child's time, out of which what is known of it is taken."""
         known = plus(child.used, child.reaped)
         for batch in self._possible(child):
-            if batch.rest[0] + batch.rest[1] >= known[0] + known[1]:
+            if batch.rest[0] + batch.rest[1] + _ROUNDING >= known[0] + known[1]:
                 batch.rest = minus(batch.rest, known)
                 if _take_io(batch, child):
                     self.with_child_io.add(batch.reaper)
