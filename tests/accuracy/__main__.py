@@ -3,7 +3,6 @@
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,10 +37,7 @@ def performances(seeds: int, only: Sequence[str] = ()) -> list[list[Workload]]:
 def run(batches: list[list[Workload]], modes: Sequence[Mode]) -> list[Cell]:
     cells: list[Cell] = []
     for number, workloads in enumerate(batches):
-        with tempfile.TemporaryDirectory(
-            prefix="accuracy-", dir="/var/tmp"
-        ) as place:  # not on tmpfs: I/O is real
-            result = perform(workloads, modes, Path(place))
+        result = perform(workloads, modes)
         wrong = [cell for cell in result.cells if not cell.is_right]
         print(
             f"{number + 1} of {len(batches)}: {result.seconds:.0f} s, {len(wrong)} of {len(result.cells)} wrong"

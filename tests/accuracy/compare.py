@@ -22,8 +22,8 @@ IDLE_TICKS = 2
 SHORT = 1.0
 #: Nanoseconds from a sample's time to when its last process was read, on a busy machine.
 READING = 3 * 10**8
-#: Users that exist only here.
-USERS = range(50000, 60000)
+#: User ids from here on exist only during one performance.
+FIRST_UID = 100_000
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Comparison:
         for one in expected.values():
             yield from self._job(one)
         for uid, cpu in self._truth.users.items():
-            if uid in USERS:
+            if uid >= FIRST_UID:
                 yield self._user(uid, cpu / 1e9)
 
     def _cell(self, figure: str, of: str, truth: float, found: _Figure, verdict: str, note: str = "") -> Cell:

@@ -5,7 +5,6 @@ from random import Random
 
 from tests.accuracy.workloads import Workload
 
-FIRST_UID = 50300
 #: Milliseconds of CPU time that one mixture may use, so that ten of them fit on two cores.
 _BUDGET = 3500
 

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.accuracy.compare import Cell, Comparison, compare_machine
+from tests.accuracy.compare import FIRST_UID, Cell, Comparison, compare_machine
 from tests.accuracy.modes import Mode
 from tests.accuracy.oracle import ControlGroups, Meter
 from tests.accuracy.recording import Recorder, accounts_companion, read_back, tick_phase
 from tests.accuracy.truth import Truth, read_truth
-from tests.accuracy.workloads import FIRST_UID, NOBODY, Workload
+from tests.accuracy.workloads import NOBODY, Workload
 from tests.real.wait import let_pass
 
 #: Seconds after which a recorder that is to be interrupted is ended.
@@ -60,7 +60,7 @@ class Stage:
         self.memory = Path(tempfile.mkdtemp(prefix="accuracy-", dir="/dev/shm"))
         self.groups = ControlGroups()
         self.actor = place / "actor"
-        self._uid = FIRST_UID
+        self._uid = FIRST_UID + 1000 * (os.getpid() % 100_000)  # two performances at once share no user
         place.chmod(0o755)
         self.memory.chmod(0o755)
         source = Path(__file__).with_name("actor.c")
@@ -90,6 +90,8 @@ class Stage:
             "ACTOR_GROUPS": str(act.groups), "ACTOR_FILES": str(act.folder), **phases,
         }  # fmt: skip
         plan = act.workload.plan.replace("{files}", str(act.folder))
+        for name in ("{user}", "{another}"):
+            plan = plan.replace(name, str(self._next_uid())) if name in plan else plan
         with (act.folder / "errors").open("wb") as errors:
             act.process = subprocess.Popen(
                 ["nice", "-n", str(act.workload.nice), self.actor, plan], env=environment, user=act.uid,
@@ -102,43 +104,50 @@ class Stage:
         shutil.rmtree(self.memory)
 
 
-def perform(
-    workloads: Sequence[Workload], modes: Sequence[Mode], place: Path, *, tail: float = 3.0
-) -> Performance:
+def perform(workloads: Sequence[Workload], modes: Sequence[Mode], *, tail: float = 3.0) -> Performance:
     """Runs all of it; the recorders see everything from before the first birth to after the last death."""
     begun = time.monotonic()
-    stage = Stage(place)
-    socket = place / "companion" / "accounts.sock"
-    recorders = [Recorder(mode, place / "recorders", socket) for mode in modes]
-    meter = Meter()
-    try:
-        with (
-            huge_pages(any(" huge " in workload.plan for workload in workloads)),
-            accounts_companion(socket, any(mode.accounts for mode in modes)),
-        ):
-            acts = [stage.prepare(workload) for workload in workloads]
-            meter.start()
+    # Not on tmpfs: what is written must reach a disk.
+    with tempfile.TemporaryDirectory(prefix="accuracy-", dir="/var/tmp") as place:
+        stage = Stage(Path(place))
+        socket = stage.place / "companion" / "accounts.sock"
+        recorders = [Recorder(mode, stage.place / "recorders", socket) for mode in modes]
+        meter = Meter()
+        try:
+            with (
+                huge_pages(any(" huge " in workload.plan for workload in workloads)),
+                accounts_companion(socket, any(mode.accounts for mode in modes)),
+            ):
+                acts = [stage.prepare(workload) for workload in workloads]
+                meter.start()
+                _record(stage, acts, recorders, tail)
+                meter.stop()
+            return _outcome(acts, recorders, meter, begun)
+        finally:
             for recorder in recorders:
-                recorder.start()
-            for recorder in recorders:
-                recorder.await_sample()
-            _play(stage, acts, recorders)
-            let_pass(tail)
-            for recorder in recorders:
-                recorder.stop()
-            for recorder in recorders:
-                recorder.finish()
-            meter.stop()
-        truths = {act.workload.name: read_truth(act.log, act.groups, act.ended) for act in acts}
-        failed = {act.workload.name: fault for act in acts if (fault := _fault(act))}
-        cells = list(
-            _compare([act for act in acts if act.workload.name not in failed], truths, recorders, meter)
-        )
-        return Performance(cells, truths, time.monotonic() - begun, failed)
-    finally:
-        for recorder in recorders:
-            recorder.kill()
-        stage.close()
+                recorder.kill()
+            stage.close()
+
+
+def _record(stage: Stage, acts: list[_Act], recorders: list[Recorder], tail: float) -> None:
+    for recorder in recorders:
+        recorder.start()
+    for recorder in recorders:
+        recorder.await_sample()
+    _play(stage, acts, recorders)
+    let_pass(tail)
+    for recorder in recorders:
+        recorder.stop()
+    for recorder in recorders:
+        recorder.finish()
+
+
+def _outcome(acts: list[_Act], recorders: list[Recorder], meter: Meter, begun: float) -> Performance:
+    truths = {act.workload.name: read_truth(act.log, act.groups, act.ended) for act in acts}
+    failed = {act.workload.name: fault for act in acts if (fault := _fault(act))}
+    fit = [act for act in acts if act.workload.name not in failed]
+    cells = list(_compare(fit, truths, recorders, meter))
+    return Performance(cells, truths, time.monotonic() - begun, failed)
 
 
 def _play(stage: Stage, acts: list[_Act], recorders: list[Recorder]) -> None:

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from tests.accuracy.truth import accounts_in
 
-#: Each workload has a user of its own, so that its users' sums can be told from everybody else's.
-FIRST_UID = 50100
 NOBODY = 65534
 MIB = 2**20
 
@@ -18,7 +16,8 @@ class Workload:
 
     name: str
     about: str
-    #: Words for the actor; `{files}` is the workload's folder on a real file system.
+    #: Words for the actor; `{files}` is the workload's folder on a real file system, `{user}` and `{another}` are
+    #: user ids that nobody else has.
     plan: str
     #: Names of jobs that do nothing, and must have nothing.
     idle: tuple[str, ...] = ()
@@ -90,10 +89,10 @@ ZOMBIES = """job parent
  fork { group job left burn 500 } sleep 6000"""
 
 REUSE = """job root
- fork { group uid 50190 job first burn 500 sleep 300 } wait
- reuse { group uid 50190 job second burn 800 sleep 1500 } wait
- reuse { group uid 50190 job third burn 30 } wait
- reuse { group uid 50190 job fourth burn 300 last 3000 } wait sleep 3000"""
+ fork { group uid {user} job first burn 500 sleep 300 } wait
+ reuse { group uid {user} job second burn 800 sleep 1500 } wait
+ reuse { group uid {user} job third burn 30 } wait
+ reuse { group uid {user} job fourth burn 300 last 3000 } wait sleep 3000"""
 
 SUBREAPER = """job manager subreaper
  fork { double { group job adopted burn 900 last 4000 burn 100 } burn 50 }
@@ -129,8 +128,8 @@ SHORT_IO = """job root
  wait sleep 800"""
 
 SETUID = """job root
- fork { group uid 50191 job own burn 800 sleep 800 }
- fork { group job mixed burn 300 fork { uid 50192 job inside burn 700 sleep 700 } wait }
+ fork { group uid {user} job own burn 800 sleep 800 }
+ fork { group job mixed burn 300 fork { uid {another} job inside burn 700 sleep 700 } wait }
  fork { group job switched command { sh {files}/su.sh } }
  wait sleep 800"""
 
