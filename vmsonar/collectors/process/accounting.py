@@ -266,14 +266,15 @@ class _Doubts:
                 caps[child.job] = caps.get(child.job, 0) + self._open(child)
         home, unseen = batch.reaper.job, batch.unseen
         if home is not None and unseen is not None and unseen.exits:
-            caps[home] = caps.get(home, 0) + ticks(unseen.known + unseen.open) + unseen.exits
+            caps[home] = caps.get(home, 0) + _most(unseen)
         return {job: min(cap, left) for job, cap in caps.items()}
 
     def _open(self, child: Process) -> int:
-        """The most ticks that it can have used after it was last looked at."""
+        """The most ticks that it, and children of its own that nobody saw, can have used after it was looked at."""
         if child.death is not None:
-            return ticks(known_and_open(child.death, self._before)[1]) + 2
-        return ticks((self._now - self._before) * min(max(1, child.threads), CPUS)) + 2
+            open_ = known_and_open(child.death, self._before)[1]
+            return ticks(open_) + _ROUNDING + _most(child.death.life.unseen)
+        return ticks((self._now - self._before) * min(max(1, child.threads), CPUS)) + _ROUNDING
 
     def _split(self, batch: _Batch, caps: dict[Job, int], left: int, home: Job) -> None:
         """Everybody has what no other can have used; the rest stays with the parent's job, or with the user."""
@@ -402,6 +403,11 @@ def _has_final(process: Process) -> bool:
 
 def _reaper_of(process: Process) -> int:
     return process.ppid if process.death is None else process.death.reaper
+
+
+def _most(unseen: Unseen) -> int:
+    """The most ticks that children nobody saw can have used, each rounded up."""
+    return ticks(unseen.known + unseen.open) + unseen.exits
 
 
 def _take_io(batch: _Batch, child: Process) -> bool:

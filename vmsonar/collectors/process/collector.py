@@ -59,6 +59,7 @@ class ProcessCollector(Collector):
         self._containers: dict[str, list[int]] = {}
         self._last = last
         self._remembered: dict[tuple[int, int], Process] = {}
+        self._is_restored = False
         self._previous = 0
         self._users_due = 0
         self._new_infos: list[bytes] = []
@@ -73,6 +74,7 @@ class ProcessCollector(Collector):
         first = self._previous == 0
         if first and self._last is not None and self._last.sample.boot == tick.boot:
             self._remembered = self.jobs.restore(self._last)
+            self._is_restored = True
         self._last = None
         vanished, new = self.table.changes(now)
         for process in oldest(new):
@@ -80,6 +82,8 @@ class ProcessCollector(Collector):
         vanished |= self._not_found_again()
         looked = self._look_at_changed(tick, vanished)
         interval = None if self._departures is None else self._departures.hear(looked)
+        if interval is not None and self._is_restored:
+            interval.is_whole, self._is_restored = False, False  # nobody listened while the daemon was down
         for process in looked:
             self._place(process, tick)
         if self._with_jobs:

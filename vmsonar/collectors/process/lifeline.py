@@ -79,6 +79,7 @@ class Lifeline:
         self._told = Interval(is_whole=False)
         self.trouble: str | None = None
         self._open()
+        self._told.is_whole = self._connector is not None
 
     def take(self) -> Interval:
         """Everything since the last call, up to now; listens again if that had been given up."""
