@@ -76,15 +76,15 @@ class _Figure:
 
 
 def judge(truth: float, figure: _Figure, share: float, least: float) -> str:
-    """`right`, `bounds`, `flagged` (marked, but without bounds), or `wrong`."""
+    """`right`, `bounds`, `outside` (of its bounds), `flagged` (marked, but without bounds), or `wrong`."""
     slack = max(share * truth, least)
     if figure.value is not None and abs(figure.value - truth) <= slack:
         return "right"
+    if not figure.has_bounds:
+        return "flagged" if figure.flagged else "wrong"
     low = figure.low if figure.low is not None else -math.inf
     high = figure.high if figure.high is not None else math.inf
-    if figure.has_bounds and low - least <= truth <= high + least:
-        return "bounds"
-    return "flagged" if figure.flagged else "wrong"
+    return "bounds" if low - least <= truth <= high + least else "outside"
 
 
 @dataclass
@@ -93,17 +93,23 @@ class _Expected:
 
     job: TrueJob
     keys: list[Key]
-    cpu: float = 0.0
-    read: float = 0.0
-    written: float = 0.0
-    folded: list[str] = field(default_factory=list)
+    folded: list[TrueJob] = field(default_factory=list)
 
-    def add(self, job: TrueJob) -> None:
-        self.cpu += job.cpu / TICK
-        self.read += job.read
-        self.written += job.written
-        if job is not self.job:
-            self.folded.append(job.name)
+    def truths(self, figure: str, is_told: bool) -> tuple[float, float]:
+        """The least and the most that it can show; who was told of every birth knows whose child each was."""
+        own = getattr(self.job, figure)
+        most = own + sum(getattr(job, figure) for job in self.folded)
+        return (most if is_told else own), most
+
+
+def nearest(truths: tuple[float, float], figure: _Figure) -> float:
+    """Of all that may be true, what is nearest to the figure."""
+    value = figure.value or 0.0
+    if figure.has_bounds:
+        value = (
+            max(value, truths[0]) if figure.high is None else min(max(value, truths[0]), max(figure.high, 0))
+        )
+    return min(max(value, truths[0]), truths[1])
 
 
 class Comparison:
@@ -153,11 +159,13 @@ class Comparison:
                 lost.append(
                     self._cell("job", name, job.cpu / TICK, _Figure(None), "missing", f"{job.lived:.2f} s")
                 )
-            if heir is not None:
-                found[heir].add(job)
+            if heir not in (None, name):
+                found[heir].folded.append(job)
         return found, lost
 
     def _may_fold(self, job: TrueJob) -> bool:
+        if self._recorded.was_away(job.begun, job.ended):
+            return True
         if self._recorded.saw(job.begun, job.ended - READING):
             return False
         return job.lived < SHORT or not self._mode.lifeline
@@ -174,28 +182,39 @@ class Comparison:
 
     def _job(self, one: _Expected) -> Iterator[Cell]:
         rows = [self._recorded.rows[key][-1] for key in one.keys]
-        note = f"with {', '.join(one.folded)}" if one.folded else ""
-        found = _cpu(rows)
-        name = one.job.name
-        verdict = judge(one.cpu, found, self._share, FEW_TICKS)
-        if name in self._workload.idle:
-            verdict = "right" if (found.value or 0) <= IDLE_TICKS else "wrong"
-            note = "does nothing"
-        yield self._cell("cpu", name, one.cpu, found, verdict, note)
+        yield self._cpu(one, rows)
         if self._workload.has_io:
-            for figure, truth in (("read_bytes", one.read), ("write_bytes", one.written)):
-                yield self._io(figure, one, truth, rows)
+            yield self._io("read_bytes", one, "read", rows)
+            yield self._io("write_bytes", one, "written", rows)
         yield self._runtime(one)
-        if name in self._workload.peaks:
+        if one.job.name in self._workload.peaks:
             yield self._peak(one)
 
-    def _io(self, figure: str, one: _Expected, truth: float, rows: list[JobRow]) -> Cell:
+    def _truth_of(self, one: _Expected, figure: str, found: _Figure, unit: int = 1) -> float:
+        is_told = self._mode.lifeline and self._mode.life == "steady"
+        least, most = one.truths(figure, is_told)
+        return nearest((least / unit, most / unit), found)
+
+    def _cpu(self, one: _Expected, rows: list[JobRow]) -> Cell:
+        found = _cpu(rows)
+        truth = self._truth_of(one, "cpu", found, TICK)
+        verdict = judge(truth, found, self._share, FEW_TICKS)
+        note = f"with {', '.join(job.name for job in one.folded)}" if one.folded else ""
+        if one.job.name in self._workload.idle:
+            verdict = "right" if (found.value or 0) <= IDLE_TICKS else "wrong"
+            note = "does nothing"
+        return self._cell("cpu", one.job.name, truth, found, verdict, note)
+
+    def _io(self, figure: str, one: _Expected, attribute: str, rows: list[JobRow]) -> Cell:
         found = _sum(rows, figure, f"{figure}_low", f"{figure}_high")
         found.flagged = any(row.io_partial for row in rows)
+        truth = self._truth_of(one, attribute, found)
         verdict = judge(truth, found, self._share, FEW_BYTES)
         if found.value is None and not found.has_bounds:
-            may_read = self._mode.as_root or self._mode.accounts or one.job.uid == NOBODY
-            verdict = "missing" if may_read else "null"
+            # Whoever may read it, and had a living process to read, knows something.
+            may_read = self._mode.as_root or one.job.uid == NOBODY
+            seen = self._recorded.saw(one.job.begun, one.job.ended - READING)
+            verdict = "missing" if self._mode.accounts or (may_read and seen) else "null"
         return self._cell(figure, one.job.name, truth, found, verdict)
 
     def _runtime(self, one: _Expected) -> Cell:

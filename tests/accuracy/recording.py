@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,12 @@ class Recorded:
     def saw(self, begun: int, ended: int) -> bool:
         """Whether a sample fell into that time."""
         return any(begun <= moment <= ended for moment in self.times)
+
+    def was_away(self, begun: int, ended: int) -> bool:
+        """Whether a recorder that was interrupted was not there for a part of that time."""
+        longest = 1.5e9 * self.mode.interval + 1e9
+        gaps = [(one, other) for one, other in pairwise(self.times) if other - one > longest]
+        return self.mode.life != "steady" and any(begun < other and ended > one for one, other in gaps)
 
 
 def read_back(recorder: Recorder) -> Recorded:
