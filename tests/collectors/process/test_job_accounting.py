@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from vmsonar.collectors.process.accounting import Accounting
+from vmsonar.collectors.process.accounting import Accounting, ended_meanwhile
 from vmsonar.collectors.process.lives import Death, Interval, Life, Reading, Unseen
 from vmsonar.collectors.process.model import Job, Process
 from vmsonar.collectors.process.reader import CHANGED
@@ -56,7 +56,8 @@ class Family:
         self, looked: list[Process], vanished: set[Process], interval: Interval | None = None
     ) -> set[Process]:
         self.now += 10 * SECOND
-        gone = self.books.settle(self.now, looked, vanished, interval or Interval(is_whole=True))
+        late = ended_meanwhile(self, looked, vanished)  # type: ignore[arg-type]
+        gone = self.books.settle(self.now, looked, vanished, late, interval or Interval(is_whole=True))
         for process in gone:
             del self.by_pid[process.pid]
             self.children[process.ppid].discard(process)

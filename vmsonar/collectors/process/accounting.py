@@ -44,10 +44,14 @@ class Accounting:
         self._before = 0
 
     def settle(
-        self, now: int, looked: list[Process], vanished: set[Process], interval: Interval | None = None
+        self,
+        now: int,
+        looked: list[Process],
+        vanished: set[Process],
+        late: set[Process],
+        interval: Interval | None = None,
     ) -> set[Process]:
-        """Accounts for one sample; returns the vanished processes, including those that ended while it was taken."""
-        late = self._ended_meanwhile(looked, vanished)
+        """Accounts for one sample; `late` ended while it was taken. Returns those of all that are done with."""
         gone = vanished | late
         known = [process for process in gone if _take_final(process)]
         for process in (*looked, *known):
@@ -74,29 +78,6 @@ class Accounting:
             self._table.encode_again(process)
         self._before = now
         return gone - postponed
-
-    def _ended_meanwhile(self, looked: list[Process], vanished: set[Process]) -> set[Process]:
-        """Children reaped since the list of processes was taken, whose time a rise may hold already.
-
-        After this, each reaper was last read when all children that count as living were alive.
-        """
-        late: set[Process] = set()
-        for process in looked:
-            if process.reaped == process.counted_reaped and process.moved == process.counted_moved:
-                continue
-            while ended := self._ended_below(process, vanished | late):
-                if self._table.look(process) == GONE:
-                    break
-                late |= ended
-        return late
-
-    def _ended_below(self, process: Process, known: set[Process]) -> set[Process]:
-        ended: set[Process] = set()
-        for child in self._table.children.get(process.pid, ()):
-            if child not in known and not self._table.is_alive(child):
-                ended.add(child)
-                ended |= self._ended_below(child, known)
-        return ended
 
     def _note_silence(self, round_: "_Round", batch: "_Batch", child: Process) -> None:
         """A reaper that ignores SIGCHLD is told nothing: the kernel then adds its children's time to nobody."""
@@ -162,6 +143,8 @@ class _Round:
 
     def _add(self, reaper: Process, reaped: Usage, moved: Moved | None, unseen: Unseen | None) -> _Batch:
         rise = minus(reaped, reaper.counted_reaped)
+        if sum(reaped[:2]) < sum(reaper.counted_reaped[:2]):
+            reaped = reaper.counted_reaped  # read before what was counted last
         gained = None
         if moved is not None:
             before = reaper.counted_moved or (0, 0)
@@ -251,6 +234,8 @@ class _Doubts:
         self._note_source(batch, caps)
         if home is None or left < NEGLIGIBLE or (not caps and self._is_whole):
             likely = max(caps, key=lambda job: caps[job], default=home)
+            if not caps and left < NEGLIGIBLE * len(batch.children):
+                likely = batch.children[-1].job  # its final figures were cut to whole ticks
             if likely is not None:
                 likely.credit(batch.rest)
         elif self._is_whole:
@@ -360,6 +345,31 @@ class _Doubts:
                 job.doubt_io(high=rest)
 
 
+def ended_meanwhile(table: ProcessTable, looked: list[Process], vanished: set[Process]) -> set[Process]:
+    """Children reaped since the list of processes was taken, whose time a rise may hold already.
+
+    After this, each reaper was last read when all children that count as living were alive.
+    """
+    late: set[Process] = set()
+    for process in looked:
+        if process.reaped == process.counted_reaped and process.moved == process.counted_moved:
+            continue
+        while ended := _ended_below(table, process, vanished | late):
+            if table.look(process) == GONE:
+                break
+            late |= ended
+    return late
+
+
+def _ended_below(table: ProcessTable, process: Process, known: set[Process]) -> set[Process]:
+    ended: set[Process] = set()
+    for child in table.children.get(process.pid, ()):
+        if child not in known and not table.is_alive(child):
+            ended.add(child)
+            ended |= _ended_below(table, child, known)
+    return ended
+
+
 def _credit_own(process: Process) -> None:
     """Credits its job with what a process itself used since that was last done."""
     own = minus(process.used, process.counted)
@@ -384,8 +394,8 @@ def _credit_own(process: Process) -> None:
 def _take_final(process: Process) -> bool:
     """Takes over what was learned of an ended process after its last sample; whether there was anything."""
     death = process.death
-    if death is None:
-        return False
+    if death is None or process.job is None:
+        return False  # what is credited to nobody must stay in the rise
     if death.final is not None:
         process.used, process.reaped = death.final
         process.moved = death.moved if death.moved is not None else process.moved
@@ -398,7 +408,7 @@ def _take_final(process: Process) -> bool:
 
 
 def _has_final(process: Process) -> bool:
-    return process.death is not None and process.death.final is not None
+    return process.death is not None and process.death.final is not None and process.job is not None
 
 
 def _reaper_of(process: Process) -> int:

@@ -7,7 +7,7 @@ from vmsonar_archive.records import Capability, JobInfoRow
 from vmsonar_archive.system.files import raise_descriptor_limit
 
 from vmsonar.collectors.base import Collector, Rows, Setup, Tick, capability
-from vmsonar.collectors.process.accounting import Accounting
+from vmsonar.collectors.process.accounting import Accounting, ended_meanwhile
 from vmsonar.collectors.process.activity import has_own_clocks
 from vmsonar.collectors.process.command import policy
 from vmsonar.collectors.process.connector import REMEDY
@@ -16,7 +16,7 @@ from vmsonar.collectors.process.files import RESERVE
 from vmsonar.collectors.process.identity import Identities, ProcessFilter, encode_info
 from vmsonar.collectors.process.jobs import JobTable, Last, PssReader, oldest, read_last, take_over
 from vmsonar.collectors.process.lifeline import Lifeline
-from vmsonar.collectors.process.lives import HERTZ, Interval
+from vmsonar.collectors.process.lives import HERTZ
 from vmsonar.collectors.process.model import (
     DENIED,
     NOT_OPEN,
@@ -81,13 +81,10 @@ class ProcessCollector(Collector):
             self._welcome(process, tick)
         vanished |= self._not_found_again()
         looked = self._look_at_changed(tick, vanished)
-        interval = None if self._departures is None else self._departures.hear(looked)
-        if interval is not None and self._is_restored:
-            interval.is_whole, self._is_restored = False, False  # nobody listened while the daemon was down
         for process in looked:
             self._place(process, tick)
         if self._with_jobs:
-            vanished = self._settle(tick, new + looked, vanished, interval)
+            vanished = self._settle(tick, new + looked, vanished)
         for process in vanished:
             self._forget(process)
         if first:
@@ -96,20 +93,24 @@ class ProcessCollector(Collector):
         self.table.end_round(now)
         return self._rows(tick, first)
 
-    def _settle(
-        self, tick: Tick, looked: list[Process], vanished: set[Process], interval: Interval | None
-    ) -> set[Process]:
+    def _settle(self, tick: Tick, looked: list[Process], vanished: set[Process]) -> set[Process]:
         """Credits what was used; returns all that are gone."""
-        if self._departures is None or interval is None:
-            return self._accounting.settle(tick.boottime, looked, vanished)
-        unseen = self._departures.attach(interval, vanished)
-        for process in vanished:
+        if self._lifeline is None or self._departures is None:
+            late = ended_meanwhile(self.table, looked, vanished)
+            return self._accounting.settle(tick.boottime, looked, vanished, late)
+        with self._lifeline.lock:
+            interval, late = self._departures.hear(looked, vanished)
+        if self._is_restored:
+            interval.is_whole, self._is_restored = False, False  # nobody listened while the daemon was down
+        unseen = self._departures.attach(interval, vanished | late)
+        for process in vanished | late:
             life = process.life
             if life is not None and life.moves and process.pgid != life.pgid:
                 process.pgid = life.pgid  # it moved after its last sample
                 self._place(process, tick)
         members, guests = self._departures.place_unseen(unseen, lambda process: self._place(process, tick))
-        gone = self._accounting.settle(tick.boottime, looked, vanished | members | guests, interval)
+        gone = vanished | members | guests
+        gone = self._accounting.settle(tick.boottime, looked, gone, late, interval)
         for process in members:
             self.jobs.leave(process)
         return gone - members - guests

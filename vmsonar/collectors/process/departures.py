@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable
 
-from vmsonar.collectors.process.accounting import ticks
+from vmsonar.collectors.process.accounting import ended_meanwhile, ticks
 from vmsonar.collectors.process.identity import Identities
 from vmsonar.collectors.process.jobs import JobTable
 from vmsonar.collectors.process.lifeline import BRIEF, Lifeline
 from vmsonar.collectors.process.lives import HERTZ, Death, Interval, Life
-from vmsonar.collectors.process.model import Process
+from vmsonar.collectors.process.model import Job, Process
 from vmsonar.collectors.process.reader import CHANGED
 from vmsonar.collectors.process.table import ProcessTable
 
@@ -26,24 +26,30 @@ class Departures:
         self._jobs = jobs
         self._identities = identities
 
-    def hear(self, looked: list[Process]) -> Interval:
-        """What ended since the last sample; the parents that waited for it are read again, and join `looked`."""
+    def hear(self, looked: list[Process], vanished: set[Process]) -> tuple[Interval, set[Process]]:
+        """What ended since the last sample, and the processes that ended while this one is taken.
+
+        The parents that waited for them are read again, and join `looked`, until what was read of all fits together.
+        """
         interval = self._lifeline.take()
-        known = set(looked)
-        deaths = interval.deaths
+        late: set[Process] = set()
+        deaths = all_deaths(interval)
         for _ in range(_ROUNDS):
-            for pid in {death.reaper for death in deaths}:
-                reaper = self._table.by_pid.get(pid)
-                if reaper is None or self._table.by_name.get(reaper.name) is not reaper:
-                    continue
-                if self._table.look(reaper) == CHANGED and reaper not in known:
-                    known.add(reaper)
-                    looked.append(reaper)
+            self._look_again({death.reaper for death in deaths}, looked)
+            late |= ended_meanwhile(self._table, looked, vanished | late)
             deaths = self._lifeline.reaped_since()
             interval.deaths += deaths
             if not deaths:
                 break
-        return interval
+        return interval, late
+
+    def _look_again(self, pids: set[int], looked: list[Process]) -> None:
+        for pid in pids:
+            reaper = self._table.by_pid.get(pid)
+            if reaper is None or self._table.by_name.get(reaper.name) is not reaper:
+                continue
+            if self._table.look(reaper) == CHANGED and reaper not in looked:
+                looked.append(reaper)
 
     def attach(self, interval: Interval, vanished: set[Process]) -> list[Death]:
         """Tells each process that samples saw of its end; returns the deaths of those that none saw."""
@@ -75,11 +81,18 @@ class Departures:
                 process.job = job
                 guests.add(process)
             else:
-                parent = self._table.by_pid.get(death.reaper)
-                process.job = None if parent is None else parent.job
+                process.job = self._job_of_parent(death)
                 guests.add(process)
             note_moves(process, death.life, self._jobs)
         return members, guests
+
+    def _job_of_parent(self, death: Death) -> Job | None:
+        """The job of who started it, or of who waited for it."""
+        job = self._jobs.find(death.life.first_pgid)
+        if job is None:
+            reaper = self._table.by_pid.get(death.reaper)
+            job = None if reaper is None else reaper.job
+        return job
 
 
 def all_deaths(interval: Interval) -> list[Death]:

@@ -30,6 +30,7 @@ from vmsonar.host.proc_pid import (
     MAJOR,
     PGRP,
     START,
+    STATE,
     SYSTEM,
     THREADS,
     USER,
@@ -52,6 +53,8 @@ _CREDIT = 100 * 10**6
 MOST_FAILURES = 500
 
 _FILE = 4096
+# States of a process that has ended: zombie, dead.
+_ENDED = (b"Z", b"X")
 
 
 class Lifeline:
@@ -62,7 +65,8 @@ class Lifeline:
         self._reach = int(2 * interval * 1e9)
         self._share = share
         self._buffer = buffer
-        self._lock = threading.Lock()
+        #: Held by a sample from when it takes over what happened until it has read all who waited for others.
+        self.lock = threading.RLock()
         self._stopped = threading.Event()
         self._wake, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._connector: Connector | None = None
@@ -83,7 +87,7 @@ class Lifeline:
 
     def take(self) -> Interval:
         """Everything since the last call, up to now; listens again if that had been given up."""
-        with self._lock:
+        with self.lock:
             self._earn()
             self._drain()
             told, self._told = self._told, Interval(is_whole=self._connector is not None)
@@ -98,12 +102,12 @@ class Lifeline:
 
     def reaped_since(self) -> list[Death]:
         """The deaths that were waited for since `take`."""
-        with self._lock:
+        with self.lock:
             return self._reaped()
 
     def adopt(self, pid: int, start_ticks: int) -> Life | None:
         """The life of a process that a sample shows from now on."""
-        with self._lock:
+        with self.lock:
             life = self.lives.get(pid)
             if life is None or not life.may_be(start_ticks):
                 return None
@@ -152,7 +156,7 @@ class Lifeline:
         self._spent_until = time.thread_time_ns()
         while not self._stopped.is_set():
             self._wait()
-            with self._lock:
+            with self.lock:
                 busy = self._drain()
                 self._pay()
             if not busy:
@@ -162,7 +166,7 @@ class Lifeline:
         """Sleeps until the kernel tells something, a glance is due, or we are called."""
         waiting = select.poll()
         waiting.register(self._wake, select.POLLIN)
-        with self._lock:
+        with self.lock:
             if self._connector is not None:
                 waiting.register(self._connector, select.POLLIN)
             due = self._next_glance
@@ -224,7 +228,7 @@ class Lifeline:
         if parent_life is None and pgid:
             # Old processes rarely change their group, and samples say so when they do.
             self.lives[parent] = Life(parent, 0, 0, pgid, threads=0)
-        self.lives[pid] = self._young[pid] = Life(pid, when, parent, pgid)
+        self.lives[pid] = self._young[pid] = Life(pid, when, parent, pgid, pgid)
         self._next_glance = self._next_glance or when + _PAUSE
 
     def _end(self, when: int, task: int, pid: int, status: int, reaper: int) -> None:
@@ -253,7 +257,8 @@ class Lifeline:
             self._read_last(death)
         self._tell(death)
         parent = self.lives.get(reaper)
-        if life.born and not life.is_sampled and parent is not None and self._belongs_to(parent, death):
+        is_own = parent is not None and life.born and reaper == life.parent and not life.is_sampled
+        if is_own and parent is not None and self._belongs_to(parent, death):
             parent.unseen.add(life.unseen)
             parent.unseen.add(Unseen(1, *known_and_open(death)))
             return
@@ -273,8 +278,8 @@ class Lifeline:
         """The final figures, while nobody has waited for it."""
         life = death.life
         found = self._stat(life.pid)
-        if found is None:
-            return
+        if found is None or found[1][STATE] not in _ENDED or not life.is_of(int(found[1][START])):
+            return  # somebody has waited for it, and its pid may have been used again
         name, fields = found
         life.name = name
         self._move(life, int(fields[PGRP]))
@@ -345,7 +350,12 @@ class Lifeline:
 
     def _reaped(self) -> list[Death]:
         """Takes out the deaths that somebody has waited for, or that nobody had to."""
-        gone = [death for death in self._dead if death.life.pid in self.lives or not is_there(death.life.pid)]
+        return self._take_out([death for death in self._dead if self._is_reaped(death)])
+
+    def _is_reaped(self, death: Death) -> bool:
+        return death.life.pid in self.lives or not is_there(death.life.pid)
+
+    def _take_out(self, gone: list[Death]) -> list[Death]:
         if gone:
             taken = set(map(id, gone))
             self._dead = [death for death in self._dead if id(death) not in taken]
@@ -368,7 +378,7 @@ class Lifeline:
     def _read_parent(self, pid: int, deaths: list[Death]) -> None:
         for _ in range(4):
             found, moved = self._stat(pid), self._io(pid)
-            more = self._reaped_of(pid)
+            more = self._take_out([one for one in self._dead if one.reaper == pid and self._is_reaped(one)])
             deaths += more
             if not more:
                 break
@@ -381,12 +391,6 @@ class Lifeline:
             unseen, life.unseen = life.unseen, unseen
         reaped = _usage(found[1], CHILD_USER, CHILD_SYSTEM, CHILD_MAJOR)
         self._told.readings.append(Reading(pid, int(found[1][START]), reaped, moved, deaths, unseen))
-
-    def _reaped_of(self, pid: int) -> list[Death]:
-        gone = [death for death in self._dead if death.reaper == pid and not is_there(death.life.pid)]
-        for death in gone:
-            self._dead.remove(death)
-        return gone
 
     def _stat(self, pid: int) -> tuple[bytes, list[bytes]] | None:
         text = self._text(pid, "stat")

@@ -54,6 +54,8 @@ class Life:
     born: int
     parent: int
     pgid: int
+    #: The group it was born into.
+    first_pgid: int = 0
     threads: int = 1
     most_threads: int = 1
     start_ticks: int = -1
@@ -72,6 +74,10 @@ class Life:
     #: Groups it left: the group, CPU time when last seen there, CPU time when first seen elsewhere.
     moves: list[tuple[int, int, int]] = field(default_factory=list)
     unseen: Unseen = field(default_factory=Unseen)
+
+    def is_of(self, start_ticks: int) -> bool:
+        """Whether a process that started then is this one, as far as that is known."""
+        return not self.born or self.may_be(start_ticks)
 
     def may_be(self, start_ticks: int) -> bool:
         """Whether a process that started then can be this one; a busy kernel tells births a little late."""
