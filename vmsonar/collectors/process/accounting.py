@@ -114,6 +114,7 @@ class _Round:
 
     def __init__(self, by_pid: dict[int, Process], gone: set[Process], doubts: "_Doubts") -> None:
         self._by_pid = by_pid
+        self._gone_by_pid = {process.pid: process for process in gone}
         self.gone = gone
         self.doubts = doubts
         self._batches: list[_Batch] = []
@@ -127,14 +128,29 @@ class _Round:
         """Takes what parents gained at moments between the samples."""
         by_death = {process.death: process for process in self.gone if process.death is not None}
         for reading in readings:
-            reaper = self._by_pid.get(reading.pid)
-            if reaper is None or reaper.start_ticks != reading.start_ticks:
+            reaper = self._read_process(reading)
+            if reaper is None:
                 continue
             batch = self._add(reaper, reading.reaped, reading.moved, reading.unseen)
             for death in reading.deaths:
                 child = by_death.get(death)
                 if child is not None:
                     self._read[child] = batch
+
+    def _read_process(self, reading: Reading) -> Process | None:
+        for known in (self._gone_by_pid, self._by_pid):
+            process = known.get(reading.pid)
+            if process is not None and process.start_ticks == reading.start_ticks:
+                return process
+        return None
+
+    def _reaper(self, child: Process) -> Process | None:
+        """Who waited for it: of two with one pid the one that lived then."""
+        pid = (child.death.reaper if child.death is not None else 0) or child.ppid
+        gone = self._gone_by_pid.get(pid)
+        if gone is None or gone is child or _died_before(gone, child):
+            return self._by_pid.get(pid)
+        return gone
 
     def open(self, reaper: Process, unseen: Unseen | None) -> None:
         """Takes what rose since the last sample, or since the last reading."""
@@ -164,15 +180,15 @@ class _Round:
 
     def _depth(self, process: Process) -> int:
         depth = 0
-        parent = self._by_pid.get(_reaper_of(process))
+        parent = self._reaper(process)
         while parent is not None and parent in self.gone and depth < 64:
             depth += 1
-            parent = self._by_pid.get(_reaper_of(parent))
+            parent = self._reaper(parent)
         return depth
 
     def match(self, child: Process) -> _Batch | None:
         """The batch that holds this child's time, out of which what is known of it is taken."""
-        known = plus(child.used, child.reaped)
+        known = plus(child.used, child.counted_reaped)
         for batch in self._possible(child):
             if batch.rest[0] + batch.rest[1] + _ROUNDING >= known[0] + known[1]:
                 batch.rest = minus(batch.rest, known)
@@ -188,7 +204,7 @@ class _Round:
         if (read := self._read.get(child)) is not None:
             yield read
             return
-        parent = self._by_pid.get(_reaper_of(child))
+        parent = self._reaper(child)
         if parent is not None and parent not in self.gone:
             yield self._batch_of(parent)
             return
@@ -199,7 +215,7 @@ class _Round:
                 yield self._of[parent]
             if parent not in self.gone or parent in self._last:
                 yield self._batch_of(parent)
-            parent = self._by_pid.get(_reaper_of(parent))
+            parent = self._reaper(parent)
         init = self._by_pid.get(1)
         if init is not None and init.pid not in seen:
             yield self._batch_of(init)
@@ -411,8 +427,8 @@ def _has_final(process: Process) -> bool:
     return process.death is not None and process.death.final is not None and process.job is not None
 
 
-def _reaper_of(process: Process) -> int:
-    return process.ppid if process.death is None else process.death.reaper
+def _died_before(one: Process, other: Process) -> bool:
+    return one.death is not None and other.death is not None and one.death.ended < other.death.ended
 
 
 def _most(unseen: Unseen) -> int:

@@ -6,7 +6,7 @@ from vmsonar.collectors.process.accounting import ended_meanwhile, ticks
 from vmsonar.collectors.process.identity import Identities
 from vmsonar.collectors.process.jobs import JobTable
 from vmsonar.collectors.process.lifeline import BRIEF, Lifeline
-from vmsonar.collectors.process.lives import HERTZ, Death, Interval, Life
+from vmsonar.collectors.process.lives import TICK, Death, Interval, Life
 from vmsonar.collectors.process.model import Job, Process
 from vmsonar.collectors.process.reader import CHANGED
 from vmsonar.collectors.process.table import ProcessTable
@@ -113,7 +113,7 @@ def note_moves(process: Process, life: Life, jobs: JobTable) -> None:
 def _stand_in(death: Death) -> Process:
     life = death.life
     process = Process(str(life.pid))
-    process.start_ticks = life.start_ticks if life.start_ticks >= 0 else life.born * HERTZ // 10**9
+    process.start_ticks = life.start_ticks if life.start_ticks >= 0 else life.born // TICK
     process.ppid, process.pgid = death.reaper, life.pgid
     process.comm, process.threads, process.looks = life.name, 0, 1
     process.death = death

@@ -235,6 +235,8 @@ class Lifeline:
         life = self.lives.get(pid)
         if life is None:
             life = self.lives[pid] = Life(pid, 0, reaper, group_of(pid), threads=0)
+        # Of one that somebody was very quick to wait for, the kernel no longer knows the parent.
+        reaper = reaper or life.parent
         if life.born:
             life.threads -= 1
         if task == pid:
@@ -257,7 +259,7 @@ class Lifeline:
             self._read_last(death)
         self._tell(death)
         parent = self.lives.get(reaper)
-        is_own = parent is not None and life.born and reaper == life.parent and not life.is_sampled
+        is_own = life.born and reaper == life.parent and not life.is_sampled and not life.has_others
         if is_own and parent is not None and self._belongs_to(parent, death):
             parent.unseen.add(life.unseen)
             parent.unseen.add(Unseen(1, *known_and_open(death)))
@@ -265,6 +267,8 @@ class Lifeline:
         self._dead.append(death)
         if parent is None or life.pgid != parent.pgid:
             self._due.add(reaper)
+        if parent is not None:
+            parent.has_others = True
 
     def _belongs_to(self, parent: Life, death: Death) -> bool:
         """Whether its time is its parent's job's in any case, so that nothing more need be known of it."""
@@ -389,6 +393,7 @@ class Lifeline:
         unseen = Unseen()
         if life is not None:
             unseen, life.unseen = life.unseen, unseen
+            life.start_ticks = int(found[1][START])
         reaped = _usage(found[1], CHILD_USER, CHILD_SYSTEM, CHILD_MAJOR)
         self._told.readings.append(Reading(pid, int(found[1][START]), reaped, moved, deaths, unseen))
 

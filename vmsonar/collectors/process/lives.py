@@ -67,6 +67,8 @@ class Life:
     look: Look | None = None
     #: A sample shows it.
     is_sampled: bool = False
+    #: Children of other jobs ended below it.
+    has_others: bool = False
     #: Status of the main thread, where others outlived it.
     main_status: int | None = None
     main_ended: bool = False
