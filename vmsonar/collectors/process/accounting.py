@@ -71,8 +71,9 @@ class Accounting:
             elif child in late:
                 postponed.add(child)  # its reaper was read before it was reaped; the next sample has it
             else:
-                round_.doubts.lost(child)
-        self._credit_silent(round_, interval)
+                round_.give_up(child, self._table.ignores_children)
+        if interval is not None and is_whole:
+            self._credit_silent(round_, interval)
         round_.share_out()
         for process in round_.with_child_io:
             self._table.encode_again(process)
@@ -86,15 +87,18 @@ class Accounting:
         if child.moved is not None and batch.reaper.moved is None and not _has_final(child):
             round_.doubts.lost_io(child)
 
-    def _credit_silent(self, round_: "_Round", interval: Interval | None) -> None:
+    def _credit_silent(self, round_: "_Round", interval: Interval) -> None:
         """Gives a job what glances saw of its members that nobody waited for."""
-        for pid, unseen in interval.unseen.items() if interval is not None else ():
+        unseen: dict[int, Unseen] = {}
+        for pid, some in (*interval.unseen.items(), *((one.pid, one.unseen) for one in interval.readings)):
+            unseen.setdefault(pid, Unseen()).add(some)
+        for pid, some in unseen.items():
             reaper = self._table.by_pid.get(pid)
             if reaper is None or reaper.job is None or round_.has_risen(reaper):
                 continue
-            if unseen.known + unseen.open > NEGLIGIBLE * TICK and self._table.ignores_children(reaper):
-                reaper.job.credit((ticks(unseen.known), 0, 0))
-                reaper.job.doubt(high=ticks(unseen.open))
+            if some.known + some.open > NEGLIGIBLE * TICK and self._table.ignores_children(reaper):
+                reaper.job.credit((ticks(some.known), 0, 0))
+                reaper.job.doubt(high=ticks(some.open))
 
 
 @dataclass(slots=True)
@@ -107,6 +111,8 @@ class _Batch:
     moved: Moved | None
     unseen: Unseen | None
     children: list[Process] = field(default_factory=list)
+    #: Ticks that are in the totals of ended children already, and may be in this rise or in one before.
+    foreign: int = 0
 
 
 class _Round:
@@ -118,7 +124,8 @@ class _Round:
         self.gone = gone
         self.doubts = doubts
         self._batches: list[_Batch] = []
-        #: The last batch of a reaper, the batch of each child that is settled, and of each in a reading.
+        #: All batches of a reaper, its last one, the batch of each child that is settled, and of each in a reading.
+        self._by_reaper: dict[Process, list[_Batch]] = {}
         self._last: dict[Process, _Batch] = {}
         self._of: dict[Process, _Batch] = {}
         self._read: dict[Process, _Batch] = {}
@@ -161,6 +168,9 @@ class _Round:
         rise = minus(reaped, reaper.counted_reaped)
         if sum(reaped[:2]) < sum(reaper.counted_reaped[:2]):
             reaped = reaper.counted_reaped  # read before what was counted last
+        paid = min(reaper.owed, rise[0] + rise[1])
+        reaper.owed -= paid
+        rise = minus(rise, _part(rise, paid, rise[0] + rise[1]))
         gained = None
         if moved is not None:
             before = reaper.counted_moved or (0, 0)
@@ -169,10 +179,11 @@ class _Round:
         reaper.counted_reaped = reaped
         batch = _Batch(reaper, rise[0] + rise[1], rise, gained, unseen)
         self._batches.append(batch)
+        self._by_reaper.setdefault(reaper, []).append(batch)
         return batch
 
     def has_risen(self, reaper: Process) -> bool:
-        return any(batch.rise for batch in self._batches if batch.reaper is reaper)
+        return any(batch.rise for batch in self._by_reaper.get(reaper, ()))
 
     def by_depth(self) -> list[Process]:
         """The vanished, children of the living first: a grandchild's time came through its parent."""
@@ -190,7 +201,9 @@ class _Round:
         """The batch that holds this child's time, out of which what is known of it is taken."""
         known = plus(child.used, child.counted_reaped)
         for batch in self._possible(child):
-            if batch.rest[0] + batch.rest[1] + _ROUNDING >= known[0] + known[1]:
+            short = known[0] + known[1] - batch.rest[0] - batch.rest[1]
+            if short <= _ROUNDING:
+                batch.reaper.owed += max(0, short)
                 batch.rest = minus(batch.rest, known)
                 if _take_io(batch, child):
                     self.with_child_io.add(batch.reaper)
@@ -199,14 +212,24 @@ class _Round:
                 return batch
         return None
 
+    def give_up(self, child: Process, ignores_children: Callable[[Process], bool]) -> None:
+        """Nobody's rise shows it: it may have been in the last one, which others then have too much of."""
+        self.doubts.lost(child)
+        known = sum(child.used[:2]) + sum(child.counted_reaped[:2])
+        for batch in list(self._possible(child)):
+            if batch.reaper.pid != 1 and not ignores_children(batch.reaper):
+                batch.foreign = max(batch.foreign, known)
+
     def _possible(self, child: Process) -> Iterator[_Batch]:
         """Where its time may be: with its parent if that lives; else with the parent's, and with living ancestors."""
         if (read := self._read.get(child)) is not None:
             yield read
+            yield from self._by_reaper.get(read.reaper, ())  # the word of its end may come late
             return
         parent = self._reaper(child)
         if parent is not None and parent not in self.gone:
             yield self._batch_of(parent)
+            yield from self._by_reaper.get(parent, ())
             return
         seen = {child.pid}
         while parent is not None and parent.pid not in seen:
@@ -224,6 +247,7 @@ class _Round:
         batch = self._last.get(reaper)
         if batch is None:
             batch = self._last[reaper] = _Batch(reaper, 0, _NOTHING, None, None)
+            self._batches.append(batch)
         return batch
 
     def share_out(self) -> None:
@@ -246,6 +270,8 @@ class _Doubts:
     def share(self, batch: _Batch) -> None:
         """Credits CPU time."""
         home, left = batch.reaper.job, batch.rest[0] + batch.rest[1]
+        if home is not None and batch.foreign >= NEGLIGIBLE:
+            home.doubt(low=min(batch.foreign, home.user + home.system + left - home.low_gap))
         caps = self._caps(batch, left)
         self._note_source(batch, caps)
         if home is None or left < NEGLIGIBLE or (not caps and self._is_whole):

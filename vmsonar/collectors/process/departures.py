@@ -122,6 +122,4 @@ def _stand_in(death: Death) -> Process:
 
 def _is_of(life: Life, process: Process) -> bool:
     """Whether a life is that of this process: its pid may have been used again."""
-    if process.life is not None or not life.born:
-        return process.life is life or (process.life is None and not life.born)
-    return life.may_be(process.start_ticks)
+    return process.life is life if life.born and process.life is not None else life.is_of(process.start_ticks)

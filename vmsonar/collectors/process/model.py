@@ -93,6 +93,8 @@ class Process(ProcessFacts):
     counted: Usage = (0, 0, 0)
     counted_reaped: Usage = (0, 0, 0)
     counted_moved: Moved | None = None
+    #: Ticks of children that were credited before its own, cut counters showed them.
+    owed: int = 0
     #: What of its own I/O came with children that it waited for.
     child_moved: Moved | None = None
     #: Ticks of its own between its last two looks, and bytes when last nobody ended below it.
