@@ -23,6 +23,7 @@ INTERRUPTION = 12.0
 _LONGEST = 240.0
 _INPUT = 64 * 2**20
 _HUGE = Path("/proc/sys/vm/nr_hugepages")
+_HUGE_COUNT = 40
 
 
 @dataclass
@@ -200,12 +201,12 @@ def _compare(
 
 @contextmanager
 def huge_pages(wanted: bool) -> Iterator[None]:
-    """Reserves huge pages for the time being, where the kernel has them."""
-    before = _HUGE.read_text() if wanted and _HUGE.exists() else None
-    if before is not None:
-        _HUGE.write_text(str(int(before) + 40))
+    """Reserves huge pages for the time being, where the kernel has them; beside others who do the same."""
+    if not wanted or not _HUGE.exists():
+        yield
+        return
+    _HUGE.write_text(str(int(_HUGE.read_text()) + _HUGE_COUNT))
     try:
         yield
     finally:
-        if before is not None:
-            _HUGE.write_text(before)
+        _HUGE.write_text(str(max(0, int(_HUGE.read_text()) - _HUGE_COUNT)))
