@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 EXTRAS ?= dev
 WORKERS ?= 2
+# Random mixtures behind docs/accuracy.md.
+SEEDS   ?= 200
 # What an offline installation holds, and for which Pythons beside our own (3.12 3.13).
 NODE_EXTRAS  ?= sign
 MORE_PYTHONS ?=
@@ -11,7 +13,7 @@ STAMP  := $(VENV)/.installed
 RUNNABLE := $(VENV)/.runnable
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-slow test-real test-all check format bench chaos wheel wheelhouse single docs clean
+.PHONY: help venv run test test-slow test-real test-all check format bench chaos accuracy wheel wheelhouse single docs clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +68,9 @@ bench: venv ## Measure, print a table and JSON
 
 chaos: venv ## The long forms of the fault tests
 	$(BIN)/python -m pytest -m chaos
+
+accuracy: venv ## Measure every figure against the kernel's own accounts, as root, and write docs/accuracy.md
+	$(BIN)/python -m tests.accuracy docs/accuracy.md --seeds $(SEEDS)
 
 wheel: venv ## Build the wheel, install it alone into an empty environment and run it
 	rm -rf build/wheel dist && $(PYTHON) -m venv build/wheel

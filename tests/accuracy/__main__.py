@@ -1,0 +1,77 @@
+"""Runs every workload in every mode and writes the page: `python -m tests.accuracy docs/accuracy.md --seeds 200`."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.accuracy import compare
+from tests.accuracy.compare import Cell
+from tests.accuracy.mixtures import mixture
+from tests.accuracy.modes import Mode, possible
+from tests.accuracy.page import page
+from tests.accuracy.stage import perform
+from tests.accuracy.workloads import EVERY, NEIGHBOUR, Workload
+
+#: Mixtures that run side by side.
+BATCH = 10
+LIMITS = {
+    "job": compare.JOB_SHARE,
+    "accounts": compare.ACCOUNTS_SHARE,
+    "sums": compare.SUM_SHARE,
+    "memory": compare.MEMORY_SHARE,
+}
+
+
+def performances(seeds: int, only: Sequence[str] = ()) -> list[list[Workload]]:
+    """The workloads that share the stage: all with a name first, then mixtures, each time beside a hog."""
+    first = [workload for workload in EVERY if not only or workload.name in only]
+    batches = [
+        [NEIGHBOUR, *map(mixture, range(begin, min(begin + BATCH, seeds)))]
+        for begin in range(0, seeds, BATCH)
+    ]
+    return [first, *batches] if first else batches
+
+
+def run(batches: list[list[Workload]], modes: Sequence[Mode]) -> list[Cell]:
+    cells: list[Cell] = []
+    for number, workloads in enumerate(batches):
+        result = perform(workloads, modes)
+        wrong = [cell for cell in result.cells if not cell.is_right]
+        print(
+            f"{number + 1} of {len(batches)}: {result.seconds:.0f} s, {len(wrong)} of {len(result.cells)} wrong"
+        )
+        for name, fault in result.failed.items():
+            print(f"failed: {name}: {fault}")
+        print(*wrong, sep="\n", flush=True)
+        # The hog beside mixtures would overwrite its own line in the tables.
+        cells += [cell for cell in result.cells if number == 0 or cell.workload.startswith("seed-")]
+    return cells
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.accuracy", description=__doc__)
+    parser.add_argument(
+        "page", nargs="?", type=Path, help="the page to write; without it only what is wrong is printed"
+    )
+    parser.add_argument("--seeds", type=int, default=10, help="how many random mixtures")
+    parser.add_argument(
+        "--workload",
+        action="append",
+        default=[],
+        help="only this one; may be repeated; `none`: mixtures only",
+    )
+    parser.add_argument("--mode", default="", help="only modes whose name holds this")
+    parser.add_argument("--json", type=Path, help="write every figure here")
+    options = parser.parse_args(arguments)
+    modes = [mode for mode in possible() if options.mode in mode.name]
+    cells = run(performances(options.seeds, options.workload), modes)
+    if options.json:
+        options.json.write_text(json.dumps([cell.plain() for cell in cells], indent=1))
+    if options.page:
+        options.page.write_text(page(cells, modes, options.seeds, LIMITS))
+    return 0 if all(cell.is_right for cell in cells) else 1
+
+
+sys.exit(main(sys.argv[1:]))

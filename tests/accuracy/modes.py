@@ -1,0 +1,91 @@
+"""The ways in which a recorder can run: how often, as whom, with which sources, and how its life goes."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from vmsonar.config.schema import Collectors, Config
+
+#: Not needed for jobs: left out, so that a dozen recorders at once stay light.
+_UNUSED = ("cpu", "disk", "net", "pressure", "container", "gpu", "energy", "filesystem", "netfs")
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One recorder beside the others."""
+
+    interval: int = 10
+    as_root: bool = False
+    lifeline: bool = False
+    accounts: bool = False
+    #: `steady`; `sigterm` and `sigkill` are ended and started again in the middle; `cron` is `vmsonar sample`.
+    life: str = "steady"
+
+    @property
+    def sources(self) -> str:
+        return "accounts" if self.accounts else "lifeline" if self.lifeline else "samples"
+
+    @property
+    def name(self) -> str:
+        user = "root" if self.as_root else "nobody"
+        words = [f"{self.interval}s", user, self.sources]
+        return "-".join(words if self.life == "steady" else [*words, self.life])
+
+    def config(self, socket: Path) -> str:
+        """The configuration file; accounts come from that socket, where the recorder takes any."""
+        known = {field.name for field in msgspec.structs.fields(Collectors)}
+        tree: dict[str, Any] = {
+            "log": "warning",
+            "collectors": {name: "none" for name in _UNUSED if name in known},
+        }
+        if "lifeline" in Config.__struct_fields__:
+            tree["lifeline"] = {"connector": "auto" if self.lifeline else "none"}
+        if "accounts" in Config.__struct_fields__:
+            use = {"use": "auto", "socket": str(socket)} if self.accounts else {"use": "none"}
+            tree["accounts"] = {**use, "start": "none"}
+        return yaml.safe_dump(tree)
+
+
+def missing(mode: Mode) -> str | None:
+    """Why this product cannot record in a mode."""
+    wanted = [name for name in ("lifeline", "accounts") if getattr(mode, name)]
+    absent = [name for name in wanted if name not in Config.__struct_fields__]
+    return f"the recorder has no {' and no '.join(absent)}" if absent else None
+
+
+SOURCES = ((False, False), (True, False), (True, True))
+STEADY = tuple(
+    Mode(interval, as_root, lifeline, accounts)
+    for interval, as_root, (lifeline, accounts) in product((1, 10), (True, False), SOURCES)
+)
+#: Restarts and cron, with and without the lifeline.
+LIVES = tuple(
+    Mode(interval, False, lifeline, False, life)
+    for life, interval in (("sigterm", 1), ("sigkill", 1), ("sigkill", 10), ("cron", 4))
+    for lifeline in (False, True)
+    if not (life == "cron" and lifeline)
+)
+ALL: tuple[Mode, ...] = (*STEADY, *LIVES)
+#: Few enough for every change: each source, interval, user and life at least once.
+CHOSEN: tuple[Mode, ...] = (
+    Mode(1, as_root=True),
+    Mode(10),
+    Mode(1, lifeline=True),
+    Mode(10, lifeline=True),
+    Mode(10, as_root=True, lifeline=True),
+    Mode(1, lifeline=True, accounts=True),
+    Mode(10, lifeline=True, accounts=True),
+    Mode(1, lifeline=True, life="sigterm"),
+    Mode(10, lifeline=True, life="sigkill"),
+    Mode(4, life="cron"),
+)
+
+
+def possible(modes: Iterable[Mode] = ALL) -> list[Mode]:
+    """The modes that this product knows."""
+    return [mode for mode in modes if missing(mode) is None]

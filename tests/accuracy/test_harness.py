@@ -1,0 +1,151 @@
+"""The harness itself: its verdicts, its truth, its plans, and the page that it wrote."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from vmsonar_archive.records import JobRow
+
+from tests.accuracy.compare import Comparison, _Figure, judge
+from tests.accuracy.mixtures import mixture
+from tests.accuracy.modes import ALL, Mode
+from tests.accuracy.page import FIGURES, page
+from tests.accuracy.recording import Recorded
+from tests.accuracy.truth import TrueJob, Truth, _accounts, _jobs, accounts_in
+from tests.accuracy.workloads import EVERY, Workload
+
+PAGE = Path(__file__).parents[2] / "docs/accuracy.md"
+
+
+@pytest.mark.parametrize(
+    ("figure", "verdict"),
+    [
+        (_Figure(1000), "right"),
+        (_Figure(1019), "right"),
+        (_Figure(1021), "wrong"),
+        (_Figure(900, low=900, high=1100), "bounds"),
+        (_Figure(900, low=900), "bounds"),
+        (_Figure(900, low=1010, high=1100), "outside"),
+        (_Figure(900, flagged=True), "flagged"),
+        (_Figure(None), "wrong"),
+    ],
+)
+def test_a_verdict(figure: _Figure, verdict: str) -> None:
+    assert judge(1000, figure, 0.02, 3) == verdict
+
+
+def test_few_ticks_say_nothing() -> None:
+    assert judge(0, _Figure(3), 0.02, 3) == "right"
+    assert judge(0, _Figure(4), 0.02, 3) == "wrong"
+
+
+def job(name: str, pgid: int, cpu: int, parent: str | None, seconds: tuple[float, float]) -> TrueJob:
+    begun, ended = (int(moment * 1e9) for moment in seconds)
+    return TrueJob(name, pgid, int(seconds[0] * 100), 50101, parent, begun, ended, cpu * 10**7, names=[name])
+
+
+def compared(
+    mode: Mode, rows: list[JobRow], jobs: list[TrueJob], idle: tuple[str, ...] = ()
+) -> dict[str, str]:
+    recorded = Recorded(mode, times=[0, 10 * 10**9, 20 * 10**9])
+    for row in rows:
+        recorded.rows[row.pgid, row.start_ticks] = [row]
+    truth = Truth({one.name: one for one in jobs}, {})
+    cells = Comparison(Workload("one", "", "", idle=idle, has_io=False), truth, recorded).cells()
+    return {cell.of: cell.verdict for cell in cells if cell.figure in ("cpu", "job")}
+
+
+ROOT = job("root", 7, 100, None, (1, 19))
+
+
+def test_a_job_that_no_sample_saw_counts_with_the_one_who_started_it() -> None:
+    short = job("short", 8, 50, "root", (2, 2.5))
+    row = JobRow(pgid=7, start_ticks=100, user_ticks=140, system_ticks=10)
+    assert compared(Mode(10, lifeline=True), [row], [ROOT, short]) == {"root": "right"}
+    assert compared(
+        Mode(10, lifeline=True), [JobRow(pgid=7, start_ticks=100, user_ticks=100)], [ROOT, short]
+    ) == {"root": "wrong"}
+
+
+def test_samples_alone_do_not_know_whose_child_it_was() -> None:
+    """An orphan's time may have gone to whoever adopted it; the users' sums show that."""
+    short = job("short", 8, 50, "root", (2, 2.5))
+    for ticks, verdict in ((100, "right"), (120, "right"), (150, "right"), (90, "wrong"), (160, "wrong")):
+        row = JobRow(pgid=7, start_ticks=100, user_ticks=ticks)
+        assert compared(Mode(10), [row], [ROOT, short]) == {"root": verdict}
+    row = JobRow(pgid=7, start_ticks=100, user_ticks=60, cpu_ticks_low=60, cpu_ticks_high=105)
+    assert compared(Mode(10), [row], [ROOT, short]) == {"root": "bounds"}
+
+
+def test_a_job_of_seconds_must_be_known_where_births_are_heard() -> None:
+    unseen = job("unseen", 8, 50, "root", (2, 6))
+    row = JobRow(pgid=7, start_ticks=100, user_ticks=150)
+    assert compared(Mode(10), [row], [ROOT, unseen]) == {"root": "right"}
+    assert compared(Mode(10, lifeline=True), [row], [ROOT, unseen])["unseen"] == "missing"
+
+
+def test_a_job_that_a_sample_saw_must_have_rows() -> None:
+    seen = job("seen", 8, 50, "root", (9, 11))
+    row = JobRow(pgid=7, start_ticks=100, user_ticks=150)
+    assert compared(Mode(10), [row], [ROOT, seen])["seen"] == "missing"
+
+
+def test_nothing_on_a_process_that_did_nothing() -> None:
+    idler = job("idler", 8, 0, "root", (2, 18))
+    rows = [
+        JobRow(pgid=7, start_ticks=100, user_ticks=100),
+        JobRow(pgid=8, start_ticks=200, user_ticks=3, cpu_ticks_low=0, cpu_ticks_high=50),
+    ]
+    assert compared(Mode(10), rows, [ROOT, idler], ("idler",)) == {"root": "right", "idler": "wrong"}
+
+
+def test_bounds_of_cpu_time_must_hold() -> None:
+    row = JobRow(pgid=7, start_ticks=100, user_ticks=60, cpu_ticks_low=50, cpu_ticks_high=110)
+    assert compared(Mode(10), [row], [ROOT]) == {"root": "bounds"}
+    row.cpu_ticks_high = 90
+    assert compared(Mode(10), [row], [ROOT]) == {"root": "outside"}
+
+
+def test_groups_with_the_same_number_are_told_apart() -> None:
+    lines = [
+        "job first 10 1000 10 50 0 -",
+        "job inside 11 1100 10 55 1 first",
+        "job second 10 9000 10 90 0 -",
+        "write second 10 9100 4096",
+        "end first 10 2000",
+    ]
+    found = _jobs(list(_accounts(lines).values()))
+    assert {name: one.names for name, one in found.items()} == {
+        "first": ["first", "inside"],
+        "second": ["second"],
+    }
+    assert (found["first"].ended, found["second"].written) == (2000, 4096)
+
+
+def test_a_seed_gives_the_same_plan_every_time() -> None:
+    assert mixture(3) == mixture(3)
+    assert len({mixture(seed).plan for seed in range(200)}) == 200
+
+
+def test_accounts_are_named_once() -> None:
+    for workload in [*EVERY, *map(mixture, range(200))]:
+        named = workload.plan.split().count("job")
+        assert len(accounts_in(workload.plan)) == named, workload.name
+
+
+def test_a_mode_is_a_configuration() -> None:
+    for mode in ALL:
+        assert yaml.safe_load(mode.config(Path("/run/socket")))["collectors"]["gpu"] == "none"
+    assert len({mode.name for mode in ALL}) == len(ALL)
+
+
+def test_the_page_shows_every_workload_and_figure() -> None:
+    """Its numbers are of the machine that wrote it; what it lists must be what runs."""
+    text = PAGE.read_text()
+    for workload in EVERY:
+        assert f"| {workload.name} | {workload.about} |" in text, "run make accuracy"
+    for title, *_ in (FIGURES[name] for name in FIGURES if name != "job"):
+        assert f"## {title}\n" in text, "run make accuracy"
+    begin = page([], [], 0, {"job": 0.02, "accounts": 0.01, "sums": 0.01, "memory": 0.05})
+    words = begin[begin.index("**How to read") : begin.index("## Workloads")]
+    assert words in text, "run make accuracy"

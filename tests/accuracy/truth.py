@@ -1,0 +1,122 @@
+"""What really happened: the control groups' CPU time and the actors' own words, put together per job and per user."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.accuracy.oracle import usage
+
+_NAMES = re.compile(r"\bjob (\S+)")
+
+
+def accounts_in(plan: str) -> list[str]:
+    """The accounts that a plan or a script names."""
+    return list(dict.fromkeys(_NAMES.findall(plan)))
+
+
+@dataclass
+class Account:
+    """One control group: a job, or the part of it that belongs to another user."""
+
+    name: str
+    pgid: int
+    start: int
+    leads: bool
+    uid: int
+    parent: str
+    begun: int
+    ended: int = 0
+    cpu: int = 0
+    read: int = 0
+    written: int = 0
+
+
+@dataclass
+class TrueJob:
+    """One process group, as it was: nanoseconds, bytes, and ticks after boot."""
+
+    name: str
+    pgid: int
+    start: int
+    uid: int
+    parent: str | None
+    begun: int
+    ended: int
+    cpu: int = 0
+    read: int = 0
+    written: int = 0
+    names: list[str] = field(default_factory=list)
+
+    @property
+    def lived(self) -> float:
+        """Seconds from the birth of its leader to the end of its last member."""
+        return self.ended / 1e9 - self.start / 100
+
+    def add(self, account: Account) -> None:
+        self.cpu += account.cpu
+        self.read += account.read
+        self.written += account.written
+        self.ended = max(self.ended, account.ended)
+        self.names.append(account.name)
+
+
+@dataclass
+class Truth:
+    """All jobs of one workload, and the CPU time of each user."""
+
+    jobs: dict[str, TrueJob]
+    users: dict[int, int]
+
+    def by_job(self, name: str) -> TrueJob:
+        return next(job for job in self.jobs.values() if name in job.names)
+
+
+def read_truth(log: Path, groups: Path, ended: int) -> Truth:
+    """Reads the log of a workload whose root ended then, and its control groups."""
+    accounts = _accounts(log.read_text().splitlines())
+    for account in accounts.values():
+        account.cpu = usage(groups / account.name)
+        if account.parent == "-":
+            account.ended = max(account.ended, ended)
+    users: dict[int, int] = {}
+    for account in accounts.values():
+        if not account.ended:  # became another program, which tells nothing; it waited for those it started
+            below = [other.ended for other in accounts.values() if other.parent == account.name]
+            account.ended = max([account.begun, *below])
+        users[account.uid] = users.get(account.uid, 0) + account.cpu
+    return Truth(_jobs(list(accounts.values())), users)
+
+
+def _accounts(lines: list[str]) -> dict[str, Account]:
+    found: dict[str, Account] = {}
+    for line in lines:
+        what, name, pid, moment, *rest = line.split()
+        if what == "job":
+            pgid, start, uid, parent = int(rest[0]), int(rest[1]), int(rest[2]), rest[3]
+            if name in found and found[name].pgid != pgid:
+                raise ValueError(f"account {name} is of the groups {found[name].pgid} and {pgid}")
+            if name not in found:
+                leads = int(pid) == pgid
+                found[name] = Account(name, pgid, start, leads, uid, parent, int(moment))
+            continue
+        account = found[name]
+        account.ended = max(account.ended, int(moment))
+        account.read += int(rest[0]) if what == "read" else 0
+        account.written += int(rest[0]) if what == "write" else 0
+    return found
+
+
+def _jobs(accounts: list[Account]) -> dict[str, TrueJob]:
+    """Accounts of the same group are one job; a group with a later leader of the same number is another."""
+    jobs: dict[str, TrueJob] = {}
+    for one in sorted(accounts, key=lambda account: (not account.leads, account.begun)):
+        same = [job for job in jobs.values() if job.pgid == one.pgid and job.start <= one.start]
+        if one.leads and not any(job.start == one.start for job in same):
+            same = []
+        job = max(same, key=lambda job: job.start) if same else None
+        if job is None:
+            parent = one.parent if one.parent != "-" else None
+            job = TrueJob(one.name, one.pgid, one.start, one.uid, parent, one.begun, one.ended)
+            jobs[one.name] = job
+        job.add(one)
+    return jobs
