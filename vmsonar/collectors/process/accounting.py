@@ -7,7 +7,7 @@ them more than its life times its threads. Where that leaves a choice between jo
 parent's job, and every job concerned has bounds that say so.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from vmsonar.collectors.process.lives import (
@@ -265,7 +265,6 @@ class _Doubts:
         self._now = now
         self._is_whole = is_whole
         self._strays = strays
-        self._source = "lifeline" if is_whole else "samples"
 
     def share(self, batch: _Batch) -> None:
         """Credits CPU time."""
@@ -273,7 +272,7 @@ class _Doubts:
         if home is not None and batch.foreign >= NEGLIGIBLE:
             home.doubt(low=min(batch.foreign, home.user + home.system + left - home.low_gap))
         caps = self._caps(batch, left)
-        self._note_source(batch, caps)
+        self._note_source(batch)
         if home is None or left < NEGLIGIBLE or (not caps and self._is_whole):
             likely = max(caps, key=lambda job: caps[job], default=home)
             if not caps and left < NEGLIGIBLE * len(batch.children):
@@ -347,17 +346,23 @@ class _Doubts:
             return self._strays(uid)
         return home
 
-    def _note_source(self, batch: _Batch, caps: Iterable[Job]) -> None:
-        for job in caps:
-            job.note_source(self._source)
-        if batch.rise and batch.reaper.job is not None:
-            batch.reaper.job.note_source(self._source)
+    def _note_source(self, batch: _Batch) -> None:
+        for child in batch.children:
+            if child.job is not None:
+                child.job.note_source(self._source_of(child))
+        if batch.rise and not batch.children and batch.reaper.job is not None:
+            batch.reaper.job.note_source("lifeline" if self._is_whole else "samples")
+
+    def _source_of(self, child: Process) -> str:
+        if child.death is not None and child.death.account is not None:
+            return "accounts"
+        return "lifeline" if self._is_whole else "samples"
 
     def lost(self, child: Process) -> None:
         """A member ended and nobody was told what it used last."""
         if child.job is not None and not _has_final(child):
             child.job.doubt(high=self._open(child))
-            child.job.note_source(self._source)
+            child.job.note_source(self._source_of(child))
             self.lost_io(child)
 
     def lost_io(self, child: Process) -> None:
@@ -441,6 +446,11 @@ def _take_final(process: Process) -> bool:
     if death.final is not None:
         process.used, process.reaped = death.final
         process.moved = death.moved if death.moved is not None else process.moved
+        return True
+    if (account := death.account) is not None:
+        process.used = (account.user_ns // TICK, account.system_ns // TICK, account.major_faults)
+        if process.moved is None and account.is_whole:
+            process.moved = (account.read_bytes, account.write_bytes)
         return True
     seen = ticks(death.life.cpu)
     if seen > process.used[0] + process.used[1] + 1:

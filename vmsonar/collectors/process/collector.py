@@ -8,7 +8,9 @@ from vmsonar_archive.system.files import raise_descriptor_limit
 
 from vmsonar.collectors.base import Collector, Rows, Setup, Tick, Trouble, Troubles, capability
 from vmsonar.collectors.process.accounting import Accounting, ended_meanwhile
+from vmsonar.collectors.process.accounts import Accounts
 from vmsonar.collectors.process.activity import has_own_clocks
+from vmsonar.collectors.process.books import note_account
 from vmsonar.collectors.process.command import policy
 from vmsonar.collectors.process.connector import REMEDY
 from vmsonar.collectors.process.departures import Departures, note_moves
@@ -53,10 +55,15 @@ class ProcessCollector(Collector):
         self.jobs = JobTable(setup.ids)
         self._accounting = Accounting(self.table, self._stray)
         self._lifeline: Lifeline | None = None
+        self._accounts: Accounts | None = None
         self._departures: Departures | None = None
-        if self._with_jobs and config.lifeline.connector != "none" and has_own_clocks(self._proc):
-            self._lifeline = Lifeline(self._proc, config.interval, config.lifeline.share / 100)
-            self._departures = Departures(self._lifeline, self.table, self.jobs, self._identities)
+        if self._with_jobs and has_own_clocks(self._proc):
+            share = config.lifeline.share / 100 if config.lifeline.connector != "none" else 0.0
+            self._lifeline = Lifeline(self._proc, config.interval, share)
+            self._accounts = Accounts(host, config.accounts, setup.clock)
+            self._departures = Departures(
+                self._lifeline, self._accounts, self.table, self.jobs, self._identities
+            )
         self._tick: Tick | None = None
         self._told = Troubles(self.name)
         self._troubles: list[Trouble] = []
@@ -111,6 +118,11 @@ class ProcessCollector(Collector):
         if self._is_restored:
             interval.is_whole, self._is_restored = False, False  # nobody listened while the daemon was down
         unseen = self._departures.attach(interval, vanished | late)
+        self._memory.has_accounts = self._departures.read_books(interval, vanished | late)
+        if self._memory.has_accounts:
+            self._follow_books(vanished | late)
+        if self._accounts is not None:
+            self._troubles += self._accounts.troubles()
         for process in vanished | late:
             life = process.life
             if life is not None and life.moves and process.pgid != life.pgid:
@@ -122,6 +134,14 @@ class ProcessCollector(Collector):
         for process in members:
             self.jobs.leave(process)
         return gone - members - guests
+
+    def _follow_books(self, ended: set[Process]) -> None:
+        """Takes over what only the books tell of members that ended; from now on they tell it of everyone."""
+        for process in ended:
+            if process.job is not None and process.death is not None and process.death.account is not None:
+                note_account(process.job, process.death.account, hides_io=False)
+        for job in self.jobs.shown():
+            job.has_accounts = True
 
     def _stray(self, uid: int) -> Job:
         """The job of what a user's jobs used together."""
@@ -142,7 +162,8 @@ class ProcessCollector(Collector):
         if self._lifeline is None:
             why = "switched off, or /proc is of another pid namespace"
             return [capability(self.name, item, why)]
-        return [capability(self.name, item, self._lifeline.trouble, REMEDY)]
+        found = [capability(self.name, item, self._lifeline.trouble, REMEDY)]
+        return found if self._accounts is None else [*found, *self._accounts.capabilities(self.name)]
 
     def _process_capabilities(self) -> list[Capability]:
         if self._previous:
@@ -156,7 +177,13 @@ class ProcessCollector(Collector):
     def close(self) -> None:
         if self._lifeline is not None:
             self._lifeline.close()
+        if self._accounts is not None:
+            self._accounts.close()
         self.table.close()
+
+    @property
+    def companion_pid(self) -> int | None:
+        return None if self._accounts is None else self._accounts.pid
 
     def _make_table(self) -> ProcessTable:
         budget = self._descriptors
@@ -267,7 +294,8 @@ class ProcessCollector(Collector):
             self._note_move(process, before)
         if process.job is not None:
             process.job.weigh(process)
-        if process.moved is None and process.job is not None and not process.job.is_partial_io:
+        hidden = process.moved is None and not self._memory.has_accounts
+        if hidden and process.job is not None and not process.job.is_partial_io:
             process.job.is_partial_io = process.job.is_dirty = True
         if job is not None:
             self._describe(job, process, self._wall(tick, job.start), tick.time)

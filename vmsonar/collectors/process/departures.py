@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable
 
 from vmsonar.collectors.process.accounting import ended_meanwhile, ticks
+from vmsonar.collectors.process.accounts import Accounts
+from vmsonar.collectors.process.books import Ledger
 from vmsonar.collectors.process.identity import Identities
 from vmsonar.collectors.process.jobs import JobTable
 from vmsonar.collectors.process.lifeline import BRIEF, Lifeline
@@ -19,9 +21,15 @@ class Departures:
     """Hears the lifeline at each sample."""
 
     def __init__(
-        self, lifeline: Lifeline, table: ProcessTable, jobs: JobTable, identities: Identities
+        self,
+        lifeline: Lifeline,
+        accounts: Accounts,
+        table: ProcessTable,
+        jobs: JobTable,
+        identities: Identities,
     ) -> None:
         self._lifeline = lifeline
+        self._accounts = accounts
         self._table = table
         self._jobs = jobs
         self._identities = identities
@@ -50,6 +58,18 @@ class Departures:
                 continue
             if self._table.look(reaper) == CHANGED and reaper not in looked:
                 looked.append(reaper)
+
+    def read_books(self, interval: Interval, vanished: set[Process]) -> bool:
+        """Takes over what the kernel's own accounts say of all that ended; whether they are complete."""
+        accounts, lost = self._accounts.take()
+        if not accounts:
+            return not lost
+        ledger = Ledger(accounts)
+        ledger.attach(all_deaths(interval))
+        ledger.end(vanished)
+        ended = {process.pid: process for process in vanished}
+        ledger.credit_unseen(interval, lambda pid: ended.get(pid) or self._table.by_pid.get(pid))
+        return not lost
 
     def attach(self, interval: Interval, vanished: set[Process]) -> list[Death]:
         """Tells each process that samples saw of its end; returns the deaths of those that none saw."""

@@ -58,7 +58,7 @@ _ENDED = (b"Z", b"X")
 
 
 class Lifeline:
-    """Listens on a thread of its own, with at most a share of one core."""
+    """Listens on a thread of its own, with at most a share of one core; with none it hears nothing."""
 
     def __init__(self, proc: str, interval: float, share: float = 0.03, buffer: int | None = None) -> None:
         self._proc = proc
@@ -128,6 +128,9 @@ class Lifeline:
     def _open(self) -> None:
         """Begins to listen; the interval that is under way stays incomplete."""
         self._forget()
+        if not self._share:
+            self.trouble = "switched off by lifeline.connector: none"
+            return
         try:
             self._connector = Connector() if self._buffer is None else Connector(self._buffer)
         except NoConnector as error:

@@ -137,6 +137,8 @@ class Job:
     read: int | None = None
     write: int | None = None
     is_partial_io: bool = False
+    #: The books tell what ended members moved: only those that live now may be hidden.
+    has_accounts: bool = False
     #: Ticks in the totals that may be others', and ticks in others' totals that may be its own; the same for bytes.
     low_gap: int = 0
     high_gap: int = 0
@@ -206,6 +208,11 @@ class Job:
             self.source = source
             self.is_dirty = True
 
+    def _is_io_hidden(self) -> bool:
+        return self.is_partial_io or (
+            self.has_accounts and any(member.moved is None for member in self.members)
+        )
+
     def _bounds(self) -> dict[str, Any]:
         """The fields that say how sure the totals are."""
         fields: dict[str, Any] = {}
@@ -216,7 +223,7 @@ class Job:
             low, high = self.io_low_gap[index], self.io_high_gap[index]
             if low or high:
                 fields[f"{name}_bytes_low"] = max(0, (known or 0) - low)
-                fields[f"{name}_bytes_high"] = None if self.is_partial_io else (known or 0) + high
+                fields[f"{name}_bytes_high"] = None if self._is_io_hidden() else (known or 0) + high
         return fields
 
     def encode(self) -> bytes:
@@ -235,7 +242,7 @@ class Job:
             major_faults=self.major,
             read_bytes=self.read,
             write_bytes=self.write,
-            io_partial=self.is_partial_io or any(self.io_low_gap + self.io_high_gap) or None,
+            io_partial=self._is_io_hidden() or any(self.io_low_gap + self.io_high_gap) or None,
             end_boottime=None if self.members else self.ended,
             **self._bounds(),
             **self.memory.row_fields(),

@@ -1,0 +1,89 @@
+"""Brings the kernel's own accounts of ended processes (taskstats) together with the deaths that are known."""
+
+from collections.abc import Callable, Iterable
+
+from vmsonar.collectors.process.lives import HERTZ, Death, Interval, Life, Unseen
+from vmsonar.collectors.process.model import Job, Process
+from vmsonar.collectors.process.wire import Account
+
+#: Finds the process that has, or had, a pid.
+Finder = Callable[[int], Process | None]
+
+# An account and the word of the same end are told within this time of each other.
+_APART = 10**9
+
+
+class Ledger:
+    """The accounts of one interval, by pid."""
+
+    def __init__(self, accounts: Iterable[Account]) -> None:
+        self._by_pid: dict[int, list[Account]] = {}
+        for account in accounts:
+            if account.is_process:
+                self._by_pid.setdefault(account.pid, []).append(account)
+
+    def attach(self, deaths: Iterable[Death]) -> None:
+        """Gives each death its account."""
+        for death in deaths:
+            for account in self._by_pid.get(death.life.pid, ()):
+                if account.ended_after - _APART <= death.ended <= account.ended + _APART:
+                    death.account = self._take(account)
+                    if death.status is None:
+                        death.status = account.exit_status
+                    break
+
+    def end(self, vanished: Iterable[Process]) -> None:
+        """Tells processes whose death nobody told; where the kernel has no connector, that is all of them."""
+        for process in vanished:
+            if process.death is not None:
+                continue
+            for account in self._by_pid.get(process.pid, ()):
+                if account.may_have_begun(process.start_ticks, HERTZ):
+                    life = Life(process.pid, 0, account.ppid, process.pgid)
+                    process.death = Death(life, account.ended, account.ppid, account.exit_status)
+                    process.death.account = self._take(account)
+                    break
+
+    def credit_unseen(self, interval: Interval, find: Finder) -> None:
+        """Credits the jobs of those who started them with the I/O and peaks of all that no sample saw."""
+        parents = {pid: accounts[-1].ppid for pid, accounts in self._by_pid.items()}
+        silent: dict[int, Unseen] = {}
+        for accounts in self._by_pid.values():
+            for account in accounts:
+                parent = _ancestor(account.ppid, parents, find)
+                if parent is None or parent.job is None:
+                    continue
+                note_account(parent.job, account, hides_io=parent.moved is None)
+                best = account.user_ns + account.system_ns
+                more = max(0, (account.cpu_high_ns or best) - best)
+                silent.setdefault(parent.pid, Unseen()).add(Unseen(1, best, more))
+        # What the books say of the unseen is better than what glances saw of them.
+        for pid, unseen in silent.items():
+            if pid in interval.unseen:
+                interval.unseen[pid] = unseen
+
+    def _take(self, account: Account) -> Account:
+        self._by_pid[account.pid].remove(account)
+        return account
+
+
+def note_account(job: Job, account: Account, hides_io: bool) -> None:
+    """What only the books tell of a member: its peak, and its I/O where we may not read it."""
+    if account.peak_rss and not account.is_forked:
+        job.memory.note_peak(account.peak_rss, "accounts")
+        job.is_dirty = True
+    if hides_io:
+        job.credit_io((account.read_bytes, account.write_bytes))
+
+
+def _ancestor(pid: int, parents: dict[int, int], find: Finder) -> Process | None:
+    """The next process above that is known: those in between ended unseen as well."""
+    seen: set[int] = set()
+    while pid not in seen:
+        seen.add(pid)
+        if (process := find(pid)) is not None:
+            return process
+        if pid not in parents:
+            return None
+        pid = parents[pid]
+    return None
