@@ -14,6 +14,7 @@ from vmsonar.collectors.process.books import note_account
 from vmsonar.collectors.process.command import policy
 from vmsonar.collectors.process.connector import REMEDY
 from vmsonar.collectors.process.departures import Departures, note_moves
+from vmsonar.collectors.process.exits import Exits
 from vmsonar.collectors.process.files import RESERVE
 from vmsonar.collectors.process.identity import Identities, ProcessFilter, encode_info
 from vmsonar.collectors.process.jobs import JobTable, Last, oldest, read_last, take_over
@@ -74,6 +75,7 @@ class ProcessCollector(Collector):
         self._is_restored = False
         self._previous = 0
         self._users_due = 0
+        self._exits: list[bytes] = []
         self._new_infos: list[bytes] = []
         self._new_job_infos: list[bytes] = []
 
@@ -131,6 +133,7 @@ class ProcessCollector(Collector):
         members, guests = self._departures.place_unseen(unseen, lambda process: self._place(process, tick))
         gone = vanished | members | guests
         gone = self._accounting.settle(tick.boottime, looked, gone, late, interval)
+        self._exits = Exits(tick, self.jobs).tell(interval, vanished | late | members | guests)
         for process in members:
             self.jobs.leave(process)
         return gone - members - guests
@@ -202,7 +205,7 @@ class ProcessCollector(Collector):
     def _welcome(self, process: Process, tick: Tick) -> None:
         process.started = self._wall(tick, process.start_ticks)
         if self._lifeline is not None:
-            process.life = self._lifeline.adopt(process.pid, process.start_ticks)
+            process.life = self._lifeline.adopt(process.pid, process.start_ticks, process.comm)
         earlier = self._remembered.pop((process.pid, process.start_ticks), None)
         if earlier is not None:
             take_over(process, earlier)
@@ -330,8 +333,9 @@ class ProcessCollector(Collector):
         self._memory.refresh(jobs, tick.boottime)
         rows.extend("job", [job.encode() for job in jobs])
         rows.extend("job_info", [job.info for job in jobs if job.info] if tick.fresh else self._new_job_infos)
+        rows.extend("event", self._exits)
         rows.extend("event", [job.encode_end() for job in self.jobs.take_ended()])
-        self._new_infos, self._new_job_infos = [], []
+        self._new_infos, self._new_job_infos, self._exits = [], [], []
         if first:
             for reason, detail in process_gaps(self.table):
                 rows.gap(self.name, reason, detail)

@@ -49,8 +49,8 @@ _KNOWN_AT = BRIEF // 2
 _GLANCE_EVERY = 10**9
 # CPU time that may be spent at once, beyond the share that is allowed.
 _CREDIT = 100 * 10**6
-#: Failures told of one by one in one sample; the rest is counted.
-MOST_FAILURES = 500
+#: Ends told of one by one in one sample; the rest is counted.
+MOST_ENDS = 500
 
 _FILE = 4096
 # States of a process that has ended: zombie, dead.
@@ -105,14 +105,14 @@ class Lifeline:
         with self.lock:
             return self._reaped()
 
-    def adopt(self, pid: int, start_ticks: int) -> Life | None:
+    def adopt(self, pid: int, start_ticks: int, name: bytes) -> Life | None:
         """The life of a process that a sample shows from now on."""
         with self.lock:
             life = self.lives.get(pid)
             if life is None or not life.may_be(start_ticks):
                 return None
             life.is_sampled = True
-            life.start_ticks = start_ticks
+            life.start_ticks, life.name = start_ticks, name
             return life
 
     def close(self) -> None:
@@ -297,11 +297,11 @@ class Lifeline:
         death.moved = self._io(life.pid)
 
     def _tell(self, death: Death) -> None:
-        told = self._told
-        if death.status == 0 or death.status is None or len(told.failures) >= MOST_FAILURES:
-            told.counted[death.life.name, death.status != 0] += 1
+        told, life = self._told, death.life
+        if (death.status == 0 and life.pid != life.pgid) or len(told.ends) >= MOST_ENDS:
+            told.counted[life.name, death.status != 0] += 1
         else:
-            told.failures.append(death)
+            told.ends.append(death)
 
     def _move(self, life: Life, pgid: int) -> None:
         if pgid and pgid != life.pgid:

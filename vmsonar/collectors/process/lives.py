@@ -132,8 +132,9 @@ class Interval:
     readings: list[Reading] = field(default_factory=list)
     #: By the parent.
     unseen: dict[int, Unseen] = field(default_factory=dict)
-    failures: list[Death] = field(default_factory=list)
-    #: How many ended well, or failed beyond what is told one by one, by name and whether they failed.
+    #: Failures, and those who led a group.
+    ends: list[Death] = field(default_factory=list)
+    #: How many others ended well, or failed beyond what is told one by one, by name and whether they failed.
     counted: Counter[tuple[bytes, bool]] = field(default_factory=Counter)
 
 

@@ -1,0 +1,115 @@
+"""Tells how processes and jobs ended: one event for each failure and each leader of a job, counts for the rest."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from vmsonar_archive.format.lines import encode_row
+from vmsonar_archive.records import EventRow
+
+from vmsonar.collectors.base import Tick
+from vmsonar.collectors.process.jobs import JobTable
+from vmsonar.collectors.process.lives import TICK, Death, Interval
+from vmsonar.collectors.process.model import Job, Process
+
+#: Programs whose good ends are counted apart in one sample; all others are counted together.
+MOST_PROGRAMS = 50
+
+
+class Exits:
+    """Makes the events of one sample."""
+
+    def __init__(self, tick: Tick, jobs: JobTable) -> None:
+        self._tick = tick
+        self._jobs = jobs
+        self._counted: Counter[tuple[str | None, bool]] = Counter()
+        self._rows: list[bytes] = []
+
+    def tell(self, interval: Interval, processes: Iterable[Process]) -> list[bytes]:
+        """The events of what ended; of those in `processes` more is known than the kernel's word."""
+        by_death = {process.death: process for process in processes if process.death is not None}
+        for death in interval.ends:
+            self._tell_one(death, by_death.get(death))
+        told = set(interval.ends)
+        for death, process in by_death.items():
+            if death is not None and death not in told and death.account is not None and not death.life.born:
+                self._tell_one(death, process)  # nobody listened, but the books have it
+        for (name, failed), number in interval.counted.items():
+            self._counted[_text(name), failed] += number
+        return [*self._rows, *self._counts()]
+
+    def _tell_one(self, death: Death, process: Process | None) -> None:
+        job = self._led_by(death, process)
+        if job is None and death.status == 0:
+            self._counted[_name(death, process), False] += 1
+            return
+        row = self._row(death, process)
+        if job is not None:
+            row.subject, row.pgid, row.start_ticks, row.series_id = "job", job.pgid, job.start, job.series_id
+        if job is None or job.is_shown:
+            self._rows.append(encode_row(row))
+
+    def _led_by(self, death: Death, process: Process | None) -> Job | None:
+        """The job that it led, if there is one of its own."""
+        if death.life.pid != death.life.pgid:
+            return None
+        if process is not None and process.job is not None:
+            return process.job if process.job.pgid == process.pid else None
+        return self._jobs.find(death.life.pgid)
+
+    def _row(self, death: Death, process: Process | None) -> EventRow:
+        life, status = death.life, death.status
+        born = life.born or (process.start_ticks * TICK if process is not None else 0)
+        used = sum(process.used[:2]) * TICK if process is not None else life.cpu
+        if death.final is not None:
+            used = sum(death.final[0][:2]) * TICK
+        identity = None if process is None else process.identity
+        row = EventRow(
+            event_type="exit",
+            subject="process",
+            happened=self._wall(death.ended),
+            pid=life.pid,
+            pgid=life.pgid or None,
+            start_ticks=None if process is None else process.start_ticks,
+            container_id=None if identity is None else identity.membership.container_id,
+            program=_name(death, process),
+            runtime=death.ended - born if born else None,
+            cpu_time=used or None,
+        )
+        if status is None:
+            row.detail = "not told: its main thread ended before the others"
+            return row
+        row.exit_source = "connector" if death.account is None or life.born else "accounts"
+        if os.WIFSIGNALED(status):
+            row.exit_signal, row.core_dumped = os.WTERMSIG(status), os.WCOREDUMP(status) or None
+        else:
+            row.exit_code = os.WEXITSTATUS(status)
+        return row
+
+    def _counts(self) -> list[bytes]:
+        """How many more ended, by program: well, or beyond the failures that are told one by one."""
+        largest = self._counted.most_common(MOST_PROGRAMS)
+        rest: Counter[tuple[str | None, bool]] = Counter()
+        for (_, failed), number in self._counted.most_common()[MOST_PROGRAMS:]:
+            rest[None, failed] += number
+        rows = [*largest, *rest.items()]
+        return [
+            encode_row(
+                EventRow(
+                    event_type="exits_counted", program=name, exits=number, exit_code=None if failed else 0
+                )
+            )
+            for (name, failed), number in rows
+        ]
+
+    def _wall(self, boottime: int) -> datetime:
+        return self._tick.time - timedelta(microseconds=(self._tick.boottime - boottime) // 1000)
+
+
+def _name(death: Death, process: Process | None) -> str | None:
+    return _text(death.life.name or (process.comm if process is not None else b""))
+
+
+def _text(name: bytes) -> str | None:
+    return name.decode("utf-8", "backslashreplace") or None
