@@ -46,7 +46,7 @@ class Ledger:
 
     def credit_unseen(self, interval: Interval, find: Finder) -> None:
         """Credits the jobs of those who started them with the I/O and peaks of all that no sample saw."""
-        parents = {pid: accounts[-1].ppid for pid, accounts in self._by_pid.items()}
+        parents = {pid: accounts[-1].ppid for pid, accounts in self._by_pid.items() if accounts}
         silent: dict[int, Unseen] = {}
         for accounts in self._by_pid.values():
             for account in accounts:

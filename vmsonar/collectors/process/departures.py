@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from vmsonar.collectors.process.accounting import ended_meanwhile, ticks
+from vmsonar.collectors.process.accounting import ended_meanwhile
 from vmsonar.collectors.process.accounts import Accounts
 from vmsonar.collectors.process.books import Ledger
 from vmsonar.collectors.process.identity import Identities
@@ -11,6 +11,7 @@ from vmsonar.collectors.process.lifeline import BRIEF, Lifeline
 from vmsonar.collectors.process.lives import TICK, Death, Interval, Life
 from vmsonar.collectors.process.model import Job, Process
 from vmsonar.collectors.process.reader import CHANGED
+from vmsonar.collectors.process.shares import ticks
 from vmsonar.collectors.process.table import ProcessTable
 
 # Reapers are read again while more is reaped; a storm must not keep a sample waiting.
@@ -93,6 +94,8 @@ class Departures:
         for death in deaths:
             process = _stand_in(death)
             job = self._jobs.find(process.pgid)
+            if job is not None and process.pid == process.pgid and job.start < process.start_ticks:
+                job = None  # of an earlier process with this number
             if job is None and death.life.look is not None and death.ended - death.life.born >= BRIEF:
                 process.identity = self._identities.of_look(death.life.look)
                 place(process)

@@ -1,0 +1,200 @@
+"""Divides what a parent gained between the jobs it may belong to, with bounds where there is a choice."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from vmsonar.collectors.process.lives import CPUS, TICK, Moved, Unseen, Usage, known_and_open
+from vmsonar.collectors.process.model import Job, Process
+
+NOTHING: Usage = (0, 0, 0)
+#: Fewer ticks than this are no doubt worth telling: two counters were each cut to whole ticks.
+NEGLIGIBLE = 3
+#: User and kernel time of a parent are each cut to whole ticks.
+ROUNDING = 2
+# A parent whose own I/O was below this part of a rise is not taken for who caused it.
+_QUIET = 20
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one process gained by waiting for some of its children."""
+
+    reaper: Process
+    rise: int
+    rest: Usage
+    moved: Moved | None
+    unseen: Unseen | None
+    children: list[Process] = field(default_factory=list)
+    #: Ticks that are in the totals of ended children already, and may be in this rise or in one before.
+    foreign: int = 0
+
+
+class Shares:
+    """Divides what is left of the rises of one sample."""
+
+    def __init__(self, before: int, now: int, is_whole: bool, strays: Callable[[int], Job]) -> None:
+        self._before = before
+        self._now = now
+        self._is_whole = is_whole
+        self._strays = strays
+
+    def share(self, batch: Batch) -> None:
+        """Credits CPU time."""
+        home, left = batch.reaper.job, batch.rest[0] + batch.rest[1]
+        if home is not None and batch.foreign >= NEGLIGIBLE:
+            home.doubt(low=min(batch.foreign, home.user + home.system + left - home.low_gap))
+        caps = self._caps(batch, left)
+        self._note_source(batch)
+        if home is None or left < NEGLIGIBLE or (not caps and self._is_whole):
+            likely = max(caps, key=lambda job: caps[job], default=home)
+            if not caps and left < NEGLIGIBLE * len(batch.children):
+                likely = batch.children[-1].job  # its final figures were cut to whole ticks
+            if likely is not None:
+                likely.credit(batch.rest)
+        elif self._is_whole:
+            self._split(batch, caps, left, home)
+        else:
+            self._estimate(batch, caps, left, home)
+
+    def _caps(self, batch: Batch, left: int) -> dict[Job, int]:
+        """The jobs that the rest may belong to, with the most each can have of it."""
+        caps: dict[Job, int] = {}
+        for child in batch.children:
+            if child.job is not None and not has_final(child):
+                caps[child.job] = caps.get(child.job, 0) + self._open(child)
+        home, unseen = batch.reaper.job, batch.unseen
+        if home is not None and unseen is not None and unseen.exits:
+            caps[home] = caps.get(home, 0) + _most(unseen)
+        return {job: min(cap, left) for job, cap in caps.items()}
+
+    def _open(self, child: Process) -> int:
+        """The most ticks that it, and children of its own that nobody saw, can have used after it was looked at."""
+        if child.death is not None:
+            open_ = known_and_open(child.death, self._before)[1]
+            return ticks(open_) + ROUNDING + _most(child.death.life.unseen)
+        return ticks((self._now - self._before) * min(max(1, child.threads), CPUS)) + ROUNDING
+
+    def _split(self, batch: Batch, caps: dict[Job, int], left: int, home: Job) -> None:
+        """Everybody has what no other can have used; the rest stays with the parent's job, or with the user."""
+        excess = max(
+            0, left - sum(caps.values())
+        )  # of children in the parent's group that were told of before
+        share = left - excess
+        lows = {job: max(0, share - (sum(caps.values()) - cap)) for job, cap in caps.items()}
+        open_ = share - sum(lows.values())
+        keeper = self._keeper(home, caps) if open_ >= NEGLIGIBLE else max(caps, key=lambda job: caps[job])
+        for job, low in lows.items():
+            job.credit(part(batch.rest, low, left))
+            if open_ >= NEGLIGIBLE and job is not keeper:
+                job.doubt(high=min(caps[job], share) - low)
+        home.credit(part(batch.rest, excess, left))
+        keeper.credit(part(batch.rest, open_, left))
+        if open_ >= NEGLIGIBLE:
+            keeper.doubt(low=open_)
+
+    def _estimate(self, batch: Batch, caps: dict[Job, int], left: int, home: Job) -> None:
+        """Without the lifeline: who was busy went on as before, and all the rest is of children nobody saw."""
+        paces: dict[Job, int] = {}
+        for child in batch.children:
+            if child.job is not None and not has_final(child):
+                paces[child.job] = paces.get(child.job, 0) + child.pace
+        wanted = {job: min(pace, caps[job]) for job, pace in paces.items()}
+        total = sum(wanted.values())
+        given = {job: pace if total <= left else pace * left // total for job, pace in wanted.items()}
+        if total > left:
+            given[max(wanted, key=lambda job: wanted[job])] += left - sum(given.values())
+        kept = left - sum(given.values())
+        for job, amount in given.items():
+            job.credit(part(batch.rest, amount, left))
+            if job is not home:
+                job.doubt(low=amount, high=max(0, caps[job] - amount))
+        home.credit(part(batch.rest, kept, left))
+        home.doubt(low=kept, high=sum(amount for job, amount in given.items() if job is not home))
+
+    def _keeper(self, home: Job, caps: dict[Job, int]) -> Job:
+        """The parent's job, unless all who may have used the time are another user's."""
+        users = {job.uid for job in caps}
+        if len(users) == 1 and (uid := users.pop()) is not None and home.uid != uid:
+            return self._strays(uid)
+        return home
+
+    def _note_source(self, batch: Batch) -> None:
+        for child in batch.children:
+            if child.job is not None:
+                child.job.note_source(self._source_of(child))
+        if batch.rise and not batch.children and batch.reaper.job is not None:
+            batch.reaper.job.note_source("lifeline" if self._is_whole else "samples")
+
+    def _source_of(self, child: Process) -> str:
+        if child.death is not None and child.death.account is not None:
+            return "accounts"
+        return "lifeline" if self._is_whole else "samples"
+
+    def lost(self, child: Process) -> None:
+        """A member ended and nobody was told what it used last."""
+        if child.job is not None and not has_final(child):
+            child.job.doubt(high=self._open(child))
+            child.job.note_source(self._source_of(child))
+            self.lost_io(child)
+
+    def lost_io(self, child: Process) -> None:
+        if child.job is not None and child.moved is not None and not has_final(child):
+            child.job.is_partial_io = child.job.is_dirty = True
+
+    def share_io(self, batch: Batch) -> None:
+        """Credits bytes; a parent's own cannot be told from those of its children."""
+        home, rest = batch.reaper.job, batch.moved
+        if rest is None or home is None:
+            return
+        others = {
+            child.job for child in batch.children if child.job not in (None, home) and not has_final(child)
+        }
+        if not batch.children and not (batch.unseen and batch.unseen.exits):
+            batch.reaper.io_pace = sum(rest)
+        if not others or rest == (0, 0):
+            home.credit_io(rest)
+            return
+        keeper = home
+        if len(others) == 1 and batch.reaper.io_pace * _QUIET < sum(rest):
+            keeper = next(job for job in others if job is not None)
+        keeper.credit_io(rest)
+        keeper.doubt_io(low=rest)
+        for job in (home, *others):
+            if job is not None and job is not keeper:
+                job.doubt_io(high=rest)
+
+
+def has_final(process: Process) -> bool:
+    return process.death is not None and process.death.final is not None and process.job is not None
+
+
+def _most(unseen: Unseen) -> int:
+    """The most ticks that children nobody saw can have used, each rounded up."""
+    return ticks(unseen.known + unseen.open) + unseen.exits
+
+
+def part(whole: Usage, ticks: int, of: int) -> Usage:
+    """So many ticks of a usage, in its proportion of user to kernel time; faults go with the larger half."""
+    if not ticks or not of:
+        return NOTHING
+    system = whole[1] * ticks // of
+    return ticks - system, system, whole[2] if 2 * ticks >= of else 0
+
+
+def ticks(nanoseconds: int) -> int:
+    """So many ticks, the last one perhaps not whole."""
+    return -(-nanoseconds // TICK)
+
+
+def plus(one: Usage, other: Usage) -> Usage:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+
+
+def minus(one: Usage, other: Usage) -> Usage:
+    """Never below zero; what user time lacks is taken from kernel time, and the other way round."""
+    user, system = one[0] - other[0], one[1] - other[1]
+    if user < 0:
+        user, system = 0, system + user
+    elif system < 0:
+        user, system = user + system, 0
+    return max(0, user), max(0, system), max(0, one[2] - other[2])
