@@ -67,6 +67,10 @@ class Accounting:
                 round_.give_up(child, self._table.ignores_children)
         if interval is not None and is_whole:
             self._credit_silent(round_, interval)
+            for process in gone:
+                life = None if process.death is None else process.death.life
+                if life is not None and life.is_deaf and process.job is not None:
+                    _credit_unheard(process.job, life.unseen)
         round_.share_out()
         for process in round_.with_child_io:
             self._table.encode_again(process)
@@ -90,8 +94,7 @@ class Accounting:
             if reaper is None or reaper.job is None or round_.has_risen(reaper):
                 continue
             if some.known + some.open > NEGLIGIBLE * TICK and self._table.ignores_children(reaper):
-                reaper.job.credit((ticks(some.known), 0, 0))
-                reaper.job.doubt(high=ticks(some.open))
+                _credit_unheard(reaper.job, some)
 
 
 class _Round:
@@ -221,6 +224,7 @@ class _Round:
         init = self._by_pid.get(1)
         if init is not None and init.pid not in seen:
             yield self._batch_of(init)
+            yield from self._by_reaper.get(init, ())
 
     def _batch_of(self, reaper: Process) -> Batch:
         batch = self._last.get(reaper)
@@ -301,6 +305,12 @@ def _take_final(process: Process) -> bool:
         process.used = (seen - 1 - process.used[1], process.used[1], process.used[2])
         return True
     return False
+
+
+def _credit_unheard(job: Job, unseen: Unseen) -> None:
+    """Children that nobody was told of count by what glances saw; the rest of their lives is the upper bound."""
+    job.credit((ticks(unseen.known), 0, 0))
+    job.doubt(high=ticks(unseen.open) + unseen.exits)
 
 
 def _died_before(one: Process, other: Process) -> bool:

@@ -91,7 +91,7 @@ class Departures:
     ) -> tuple[set[Process], set[Process]]:
         """Stand-ins for processes that no sample saw: those that are in a job of their group, and all others."""
         members, guests = set(), set()
-        for death in deaths:
+        for death in sorted(deaths, key=lambda death: death.life.born):
             process = _stand_in(death)
             job = self._jobs.find(process.pgid)
             if job is not None and process.pid == process.pgid and job.start < process.start_ticks:
@@ -100,13 +100,12 @@ class Departures:
                 process.identity = self._identities.of_look(death.life.look)
                 place(process)
                 members.add(process)
-            elif job is not None:
-                process.job = job
-                guests.add(process)
             else:
-                process.job = self._job_of_parent(death)
+                process.job = job or self._job_of_parent(death)
                 guests.add(process)
-            note_moves(process, death.life, self._jobs)
+        for process in members | guests:  # when every job has its place
+            if process.death is not None:
+                note_moves(process, process.death.life, self._jobs)
         return members, guests
 
     def _job_of_parent(self, death: Death) -> Job | None:

@@ -34,6 +34,7 @@ from vmsonar.host.proc_pid import (
     SYSTEM,
     THREADS,
     USER,
+    ignores_children,
     parse_io,
     split_stat,
 )
@@ -238,8 +239,9 @@ class Lifeline:
         life = self.lives.get(pid)
         if life is None:
             life = self.lives[pid] = Life(pid, 0, reaper, group_of(pid), threads=0)
-        # Of one that somebody was very quick to wait for, the kernel no longer knows the parent.
-        reaper = reaper or life.parent
+        if not reaper and life.parent:
+            # Of one that somebody was very quick to wait for, the kernel no longer knows the parent.
+            reaper = life.parent if life.parent in self.lives or is_there(life.parent) else 1
         if life.born:
             life.threads -= 1
         if task == pid:
@@ -337,6 +339,8 @@ class Lifeline:
         age = now - life.born
         if not life.name or (age >= _KNOWN_AT and life.look is None and not life.is_sampled):
             self._know(life, age)
+        if life.is_deaf is None and life.unseen.exits:
+            life.is_deaf = ignores_children(self._text(life.pid, "status"))
         life.due = now + max(_PAUSE, min(_GLANCE_EVERY, age))
 
     def _know(self, life: Life, age: int) -> None:

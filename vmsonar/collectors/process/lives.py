@@ -73,6 +73,8 @@ class Life:
     is_sampled: bool = False
     #: Children of other jobs ended below it.
     has_others: bool = False
+    #: It ignores SIGCHLD: the kernel adds its children's time to nobody. None before it was asked.
+    is_deaf: bool | None = None
     #: Status of the main thread, where others outlived it.
     main_status: int | None = None
     main_ended: bool = False
