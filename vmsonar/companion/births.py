@@ -1,0 +1,79 @@
+"""Hears of new control groups of containers before anything runs in them (inotify(7))."""
+
+import ctypes
+import os
+import struct
+from collections.abc import Iterable
+
+from vmsonar.host.cgroups import membership
+
+# What the first containers of an engine are put below; other places are learned from containers that are found.
+_USUAL = ("", "/docker", "/system.slice", "/machine.slice", "/libpod_parent")
+_IN_CREATE = 0x100
+_IN_ONLYDIR = 0x01000000
+_EVENT = struct.Struct("iIII")
+_READ_SIZE = 64 * 1024
+
+
+class Births:
+    """Watches the folders below which containers are made; `take` tells what came."""
+
+    def __init__(self, root: str | None) -> None:
+        self._root = root
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._descriptor: int = self._libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK) if root else -1
+        self._paths: dict[int, str] = {}
+        for path in _USUAL:
+            self.watch(path)
+
+    def fileno(self) -> int:
+        """-1 where nothing can be heard."""
+        return self._descriptor
+
+    def watch(self, path: str) -> None:
+        """Listens below one more group, given by its path below the root; one that is watched already stays so."""
+        if self._descriptor < 0 or path in self._paths.values():
+            return
+        folder = os.fsencode(f"{self._root}{path}")
+        number = self._libc.inotify_add_watch(self._descriptor, folder, _IN_CREATE | _IN_ONLYDIR)
+        if number >= 0:
+            self._paths[number] = path
+
+    def take(self) -> Iterable[tuple[str, str]]:
+        """The containers whose groups were made since the last call: their ids and paths."""
+        try:
+            data = os.read(self._descriptor, _READ_SIZE)
+        except OSError:
+            return
+        place = 0
+        while place < len(data):
+            number, _mask, _cookie, length = _EVENT.unpack_from(data, place)
+            place += _EVENT.size + length
+            name = data[place - length : place].rstrip(b"\0")
+            if not name:  # the watched group itself is gone
+                self._paths.pop(number, None)
+                continue
+            path = f"{self._paths.get(number, '')}/{os.fsdecode(name)}"
+            if path in _USUAL:
+                self.watch(path)
+                # The first container may have been faster.
+                yield from filter(None, map(_container_at, self._below(path)))
+            elif container := _container_at(path):
+                yield container
+
+    def _below(self, path: str) -> list[str]:
+        try:
+            return [f"{path}/{name}" for name in os.listdir(f"{self._root}{path}")]
+        except OSError:
+            return []
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def _container_at(path: str) -> tuple[str, str] | None:
+    """The id of the container whose group lies at a path, and the path."""
+    found = membership(f"0::{path}\n".encode(errors="surrogateescape"))
+    return (found.container_id, path) if found.container_id is not None and found.path == path else None
