@@ -1,8 +1,9 @@
 """Summaries per series and day: reset-aware rises, extremes and log-histograms (series_day.parquet).
 
 The rule for rises: a series that began since the sample before counted from zero; a counter that fell was reset, and
-its rise is its new value in tables whose counters restart at zero (RESET_TO_ZERO), unknown in others. The views of
-vmsonar_inspect compute rises by the same rule in SQL (tables/views.py).
+its rise is its new value in tables whose counters restart at zero (RESET_TO_ZERO), unknown in others. Each life of a
+container (cgroup_inode) counts from zero. The views of vmsonar_inspect compute rises by the same rule in SQL
+(tables/views.py).
 """
 
 import math
@@ -68,6 +69,8 @@ MEASURES: dict[str, tuple[Measure, ...]] = {
         _counter("cpu", "cpu_time", divisor=1e9, histogram=True),
         _counter("cpu_user", "cpu_user_time", divisor=1e9),
         _counter("cpu_system", "cpu_system_time", divisor=1e9),
+        # What lives that were read before their end may have used beside that.
+        _gauge("cpu_doubt", "cpu_time_high", less="cpu_time"),
         _counter("throttled", "throttled_time", divisor=1e9),
         _counter("oom_kills"),
         _counter("read_bytes"),
@@ -75,6 +78,7 @@ MEASURES: dict[str, tuple[Measure, ...]] = {
         _counter("received_bytes"),
         _counter("sent_bytes"),
         _gauge("memory", "memory_used", less="memory_inactive_file", histogram=True),
+        _gauge("memory_charged_peak", "memory_peak"),
         _gauge("memory_limit"),
         _gauge("cpu_quota"),
         _gauge("cpu_period"),
@@ -93,6 +97,8 @@ BASE = 1.02
 ZERO_BUCKET = -100_000
 # The shortest first interval, in seconds: ticks are too coarse for less.
 _SHORTEST = 1.0
+# That of a container's life: its group counts what the runtime does before the program starts.
+_SHORTEST_LIFE = 0.1
 
 
 #: The columns of a summary: what is aggregated over the rows of a series, and how.
@@ -125,6 +131,14 @@ class Series:
     boottime: "pa.Array"
     #: The boot clock at the sample before each row's, where a series may have been away in between.
     previous: "pa.Array | None" = None
+    #: Of containers: which life each row is of (0 where unknown), the boot clock at its start if that was recorded,
+    #: and when the row was read.
+    life: "pa.Array | None" = None
+    born: "pa.Array | None" = None
+    read: "pa.Array | None" = None
+
+
+_ROW_COLUMNS = ("group", "boottime", "previous", "life", "born", "read")
 
 
 def _measured(series: Series, measure: Measure) -> "pa.Table | None":
@@ -136,7 +150,7 @@ def _measured(series: Series, measure: Measure) -> "pa.Table | None":
         return None
     if values.null_count:
         known = pc.is_valid(values)
-        columns = {name: getattr(series, name) for name in ("group", "boottime", "previous")}
+        columns = {name: getattr(series, name) for name in _ROW_COLUMNS}
         kept = {name: column.filter(known) for name, column in columns.items() if column is not None}
         series, values = replace(series, **kept), values.filter(known)
     if measure.counter:
@@ -149,7 +163,7 @@ def _values(series: Series, measure: Measure) -> "pa.Array":
     import pyarrow.compute as pc
 
     def column(name: str) -> Any:
-        return series.rows[name].combine_chunks().cast(pa.float64(), safe=False)
+        return _column(series.rows, name).cast(pa.float64(), safe=False)
 
     total = reduce(pc.add, map(column, measure.fields))
     if measure.less is not None:
@@ -160,16 +174,24 @@ def _values(series: Series, measure: Measure) -> "pa.Array":
     return total if divisor == 1.0 else pc.divide(total, divisor)
 
 
+def _column(rows: "pa.Table", name: str) -> "pa.Array":
+    """A column of the rows; nulls where an older version did not know it."""
+    if name not in rows.column_names:
+        return arrow().nulls(len(rows), arrow().int64())
+    return rows[name].combine_chunks()
+
+
 def _rises(series: Series, values: Any) -> tuple[Any, Any, Any]:
     """For each row how far a counter rose, in how many seconds, and whether the series began in that time."""
     import pyarrow.compute as pc
 
-    def seconds_since(clock: Any) -> Any:
-        return pc.divide(pc.subtract(series.boottime, clock).cast("double", safe=False), 1e9)
+    def seconds_since(earlier: Any) -> Any:
+        return pc.divide(pc.subtract(clock, earlier).cast("double", safe=False), 1e9)
 
+    clock = series.boottime if series.read is None else series.read
     same = pc.equal(series.group, _shift(series.group))
     rise = pc.if_else(same, pc.subtract(values, _shift(values)), None)
-    seconds = pc.if_else(same, seconds_since(_shift(series.boottime)), None)
+    seconds = pc.if_else(same, seconds_since(_shift(clock)), None)
     fell = pc.fill_null(pc.less(rise, 0.0), False)
     if series.previous is not None:
         # It restarted after the sample before at the earliest; the time until then is not its own.
@@ -177,12 +199,24 @@ def _rises(series: Series, values: Any) -> tuple[Any, Any, Any]:
         seconds = pc.if_else(fell, own, seconds)
     rise = pc.if_else(fell, values if series.table in RESET_TO_ZERO else None, rise)
     begin = _begins(series, same)
+    if series.life is not None:
+        own = pc.max_element_wise(seconds_since(series.born), _SHORTEST_LIFE, skip_nulls=False)
+        is_other = pc.or_kleene(pc.invert(pc.fill_null(same, False)), _other_life(series.life))
+        begin = pc.if_else(is_other, pc.coalesce(own, begin), None)
     begins = pc.is_valid(begin)
     rise = pc.if_else(begins, values, rise)
     seconds = pc.if_else(begins, begin, seconds)
     # Two rows of one moment have a rise but no rate.
     timed = pc.and_(pc.is_valid(rise), pc.greater(seconds, 0.0))
     return rise, pc.if_else(timed, seconds, None), begins
+
+
+def _other_life(life: Any) -> Any:
+    """Whether a row is of another life than the one before it, as far as both are known."""
+    import pyarrow.compute as pc
+
+    known = pc.and_(pc.not_equal(life, 0), pc.not_equal(pc.fill_null(_shift(life), 0), 0))
+    return pc.and_(known, pc.not_equal(life, pc.fill_null(_shift(life), 0)))
 
 
 def _shift(column: "pa.Array") -> "pa.Array":
@@ -278,8 +312,9 @@ class SeriesDay:
             self._starts.of(table, key, first)
             for (key, _), first in zip(keys, firsts.to_pylist(), strict=True)
         ]
-        before = self._starts.clocks_before(numbers.to_pylist()) if table in RESET_TO_ZERO else None
-        series = Series(table, rows, self._starts.ticks_per_second, starts, group, boottime, before)
+        series = Series(table, rows, self._starts.ticks_per_second, starts, group, boottime)
+        if table in RESET_TO_ZERO:
+            series = self._by_life(series, numbers)
         found = [part for measure in MEASURES[table] if (part := _measured(series, measure)) is not None]
         if not found:
             return
@@ -293,6 +328,30 @@ class SeriesDay:
         schema = schema_of(SERIES_DAY)
         every = [columns[name] if name in columns else summary[name] for name in schema.names]
         self._parts.append(pa.table(every, names=schema.names).cast(schema))
+
+    def _by_life(self, series: Series, numbers: "pa.Array") -> Series:
+        """The same rows, those of each life together: the end of one may be told after the next has begun."""
+        pa = arrow()
+        import pyarrow.compute as pc
+
+        inode, start, end = (
+            _column(series.rows, name) for name in ("cgroup_inode", "start_boottime", "end_boottime")
+        )
+        life = pc.coalesce(inode, pc.negate(start), 0)
+        order = pc.sort_indices(
+            pa.table({"group": series.group, "life": life, "number": numbers, "place": range_of(len(life))}),
+            sort_keys=[(name, "ascending") for name in ("group", "life", "number", "place")],
+        )
+        first = self._starts.first_clocks(numbers.to_pylist())
+        columns = {
+            "boottime": series.boottime,
+            "previous": self._starts.clocks_before(numbers.to_pylist()),
+            "life": life,
+            "born": pc.if_else(pc.greater_equal(start, first), start, None),
+            "read": pc.coalesce(end, series.boottime),
+        }
+        taken = {name: column.take(order) for name, column in columns.items()}
+        return replace(series, rows=series.rows.take(order), **taken)
 
     def _names(self, table: str, keys: Sequence[Key], names: Sequence[str | None]) -> "dict[str, pa.Array]":
         pa = arrow()
@@ -311,6 +370,10 @@ class SeriesDay:
 
     def table(self) -> "pa.Table":
         return arrow().concat_tables(self._parts) if self._parts else schema_of(SERIES_DAY).empty_table()
+
+
+def range_of(count: int) -> "pa.Array":
+    return arrow().array(range(count), arrow().int64())
 
 
 def group_numbers(keys: Sequence[tuple[Key, int]]) -> "pa.Array":
