@@ -39,8 +39,8 @@ class Births:
         if number >= 0:
             self._paths[number] = path
 
-    def take(self) -> Iterable[tuple[str, str]]:
-        """The containers whose groups were made since the last call: their ids and paths."""
+    def take(self) -> Iterable[tuple[str | None, str]]:
+        """The groups that were made since the last call: whose, None for no container's, and their paths."""
         try:
             data = os.read(self._descriptor, _READ_SIZE)
         except OSError:
@@ -57,9 +57,9 @@ class Births:
             if path in _USUAL:
                 self.watch(path)
                 # The first container may have been faster.
-                yield from filter(None, map(_container_at, self._below(path)))
-            elif container := _container_at(path):
-                yield container
+                yield from ((_container_at(found), found) for found in self._below(path))
+            else:
+                yield _container_at(path), path
 
     def _below(self, path: str) -> list[str]:
         try:
@@ -73,7 +73,7 @@ class Births:
             self._descriptor = -1
 
 
-def _container_at(path: str) -> tuple[str, str] | None:
-    """The id of the container whose group lies at a path, and the path."""
+def _container_at(path: str) -> str | None:
+    """The id of the container whose group lies at a path."""
     found = membership(f"0::{path}\n".encode(errors="surrogateescape"))
-    return (found.container_id, path) if found.container_id is not None and found.path == path else None
+    return found.container_id if found.path == path else None

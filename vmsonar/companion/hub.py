@@ -146,7 +146,7 @@ class Hub:
         row = self._lives.died(message.container_id, message.time_ns)
         if row is None:
             return
-        if row.cpu_source == "final":
+        if row.cpu_time_high is None:
             message.cpu_time = row.cpu_time
         if row.start_boottime is not None and row.end_boottime is not None:
             message.runtime = row.end_boottime - row.start_boottime

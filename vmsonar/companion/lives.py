@@ -14,6 +14,7 @@ from vmsonar_archive.records import ContainerRow
 
 from vmsonar.collectors.container.cgroup import Descriptors, GroupReader, Hierarchies, end_row
 from vmsonar.companion.births import Births
+from vmsonar.companion.parents import Parent, Share
 from vmsonar.host.clock import Clock
 from vmsonar.host.roots import Host
 
@@ -60,6 +61,7 @@ class Lives:
             self._epoll.register(self._births.fileno(), select.EPOLLIN)
         #: Groups that were made and in which nothing runs yet: since when, and whose.
         self._new: dict[str, tuple[int, str]] = {}
+        self._parents: dict[str, Parent] = {}
         self._open: dict[str, Life] = {}
         self._held: dict[int, Life] = {}
         #: Rows of lives that ended, oldest first, and of how many the engine has yet to tell.
@@ -149,7 +151,10 @@ class Lives:
     def _note_births(self) -> None:
         now = self._clock.boottime_ns()
         for container_id, path in self._births.take():
-            self._new[path] = (now, container_id)
+            if container_id is not None:
+                self._new[path] = (now, container_id)
+            elif parent := self._parents.get(path.rpartition("/")[0]):
+                parent.spoil()
 
     def _try_birth(self, path: str, now: int) -> None:
         made, container_id = self._new[path]
@@ -160,6 +165,8 @@ class Lives:
         is_known = container_id in self._open or bool(pids and self._begin(container_id, path, pids, made))
         if is_known or pids is None or now - made > _BIRTH_PATIENCE:
             del self._new[path]
+            if not is_known and (parent := self._parents.get(path.rpartition("/")[0])):
+                parent.spoil()
 
     def _begin(self, container_id: str, path: str, pids: list[int], began: int) -> bool:
         group = self._hierarchies.at_path(path)
@@ -168,6 +175,7 @@ class Lives:
         reader = GroupReader(container_id, group, self._descriptors)
         life = Life(container_id, path, reader, began, read_at=began)
         self._open[container_id] = life
+        self._parent_of(life)
         self._glance(life, self._clock.boottime_ns())
         if container_id in self._open:
             self._follow_or_finish(life, pids)
@@ -234,9 +242,29 @@ class Lives:
         row = life.reader.row
         row.start_boottime = life.began
         end_row(row, now, "final" if life.reader.counted else "reading", life.read_at)
+        if row.cgroup_inode is not None:
+            self._ask_parent(row, self._parent_of(life).settle(row.cgroup_inode))
         self._ended.setdefault(life.container_id, []).append(row)
         if life.is_told:
             self._early[life.container_id] -= 1
+
+    def _parent_of(self, life: Life) -> Parent:
+        path = life.path.rpartition("/")[0]
+        parent = self._parents.get(path)
+        if parent is None:
+            parent = self._parents[path] = Parent(life.reader.folder.rpartition("/")[0])
+        if life.reader.row.cgroup_inode is not None:
+            parent.expect(life.reader.row.cgroup_inode)
+        return parent
+
+    def _ask_parent(self, row: ContainerRow, share: Share) -> None:
+        """Completes the CPU time of a life that was last read before its end."""
+        if row.cpu_source == "final" or share.most is None:
+            return
+        if share.exact and self._births.fileno() >= 0 and share.most >= (row.cpu_time or 0):
+            row.cpu_time, row.cpu_time_high, row.cpu_source = share.most, None, "parent"
+        elif row.cpu_time_high is not None:
+            row.cpu_time_high = max(row.cpu_time or 0, min(row.cpu_time_high, share.most))
 
     def _overdue(self, now: int) -> list[ContainerRow]:
         """Rows that wait for no word of the engine: it has told already, or takes too long."""

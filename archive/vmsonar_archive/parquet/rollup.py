@@ -80,6 +80,7 @@ MEASURES: dict[str, tuple[Measure, ...]] = {
         _gauge("memory", "memory_used", less="memory_inactive_file", histogram=True),
         _gauge("memory_charged_peak", "memory_peak"),
         _gauge("memory_limit"),
+        _gauge("memory_unlimited"),
         _gauge("cpu_quota"),
         _gauge("cpu_period"),
         _gauge("processes"),

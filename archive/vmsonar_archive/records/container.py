@@ -59,7 +59,8 @@ class ContainerRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     cpu_source: Annotated[
         Choice | None,
         about(
-            "of a life that ended: final (read after its last process), reading (before that) or events (never)"
+            "of a life that ended: final (read after it), parent (the group above tells), "
+            "reading (before it) or events (never read)"
         ),
     ] = None
     cpu_user_time: Annotated[Nanoseconds | None, about("user of cpuacct.stat, or user_usec of cpu.stat")] = (

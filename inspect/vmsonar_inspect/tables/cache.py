@@ -18,7 +18,7 @@ from vmsonar_archive.system.files import beneath, sha256_at
 from vmsonar_archive.write.outputs import refuse_archive
 
 # Part of every key: another version may derive other tables.
-_VERSION = "3"
+_VERSION = "4"
 _LIMIT = 8 * 1024**3
 _KEPT = re.compile(r"(.+)-([0-9a-f]{64})(\.\w+)")
 

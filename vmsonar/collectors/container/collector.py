@@ -235,13 +235,14 @@ class ContainerCollector(Collector):
     def _best_known(self, row: ContainerRow) -> ContainerRow:
         """The row of an end; where the companion came too late, with our own last reading if that is newer."""
         known = self._live.by_id.get(row.container_id) or self._live.departed.get(row.container_id)
-        if row.cpu_source == "final" or row.end_boottime is None or known is None:
+        if row.cpu_time_high is None or row.end_boottime is None or known is None:
             return row
         ours = known.reader.row
         is_newer = (ours.cpu_time or 0) > (row.cpu_time or 0) and known.read_at <= row.end_boottime
         if not is_newer or row.cgroup_inode not in (None, ours.cgroup_inode):
             return row
         newer = end_row(copy(ours), row.end_boottime, "reading", known.read_at)
+        newer.cpu_time_high = min(newer.cpu_time_high or 0, row.cpu_time_high)
         newer.start_boottime = row.start_boottime or ours.start_boottime
         return newer
 

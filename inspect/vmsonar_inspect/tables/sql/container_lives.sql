@@ -34,7 +34,7 @@ SELECT
     (d.last_boottime - COALESCE(d.start_boottime, d.first_boottime)) / 1e9 AS runtime_seconds, -- seconds from its start to its end or last sample
     d.cpu_time / 1e9 AS cpu_seconds, -- seconds of CPU time since its start, recorded or not
     d.cpu_time_high / 1e9 AS cpu_seconds_high, -- the most that can be, where it was last read before its end
-    d.cpu_source, -- of a life that ended: final (read after its last process), reading (before that) or events (never)
+    d.cpu_source, -- of a life that ended: final (read after its last process), parent (the group above it tells), reading (before its end) or events (never read)
     d.memory_peak AS memory_charged_peak, -- bytes, the kernel's own peak, page cache included
     d.memory_limit, -- bytes it may use; null without a limit
     d.oom_kills -- processes killed for want of memory

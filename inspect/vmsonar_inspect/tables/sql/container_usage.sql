@@ -11,6 +11,7 @@ WITH rolled AS (
         / MAX(CASE WHEN measure = 'cpu_period' AND maximum > 0 THEN maximum END) AS cpu_limit_cores,
         MAX(CASE WHEN measure = 'throttled' THEN total END) AS throttled_seconds,
         CAST(MAX(CASE WHEN measure = 'memory_limit' THEN maximum END) AS BIGINT) AS memory_limit,
+        MAX(CASE WHEN measure = 'memory_unlimited' THEN maximum END) > 0 AS memory_unlimited,
         CAST(MAX(CASE WHEN measure = 'processes' THEN maximum END) AS BIGINT) AS processes_peak,
         CAST(MAX(CASE WHEN measure = 'oom_kills' THEN total END) AS BIGINT) AS oom_kills,
         CAST(MAX(CASE WHEN measure = 'received_bytes' THEN total END) AS BIGINT) AS received_bytes,
@@ -51,6 +52,7 @@ SELECT
     r.memory_peak, -- bytes, highest sample: a lower bound
     r.memory_charged_peak, -- bytes, the kernel's own peak, page cache included
     r.memory_limit, -- bytes it may use; null without a limit
+    r.memory_unlimited, -- it had no memory limit of its own, at least at times
     r.processes_peak, -- most tasks at once
     r.oom_kills, -- processes killed for want of memory
     r.read_bytes, -- bytes read from block devices
