@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 from vmsonar.host.cgroups import membership
 
-# What the first containers of an engine are put below; other places are learned from containers that are found.
-_USUAL = ("", "/docker", "/system.slice", "/machine.slice", "/libpod_parent")
 _IN_CREATE = 0x100
 _IN_ONLYDIR = 0x01000000
 _EVENT = struct.Struct("iIII")
@@ -16,14 +14,17 @@ _READ_SIZE = 64 * 1024
 
 
 class Births:
-    """Watches the folders below which containers are made; `take` tells what came."""
+    """Watches the folders below which containers are made; `take` tells what came.
+
+    Those are the root's own folders, and others that `watch` is told of.
+    """
 
     def __init__(self, root: str | None) -> None:
         self._root = root
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._descriptor: int = self._libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK) if root else -1
         self._paths: dict[int, str] = {}
-        for path in _USUAL:
+        for path in ("", *self._below("")):
             self.watch(path)
 
     def fileno(self) -> int:
@@ -54,16 +55,15 @@ class Births:
                 self._paths.pop(number, None)
                 continue
             path = f"{self._paths.get(number, '')}/{os.fsdecode(name)}"
-            if path in _USUAL:
+            yield _container_at(path), path
+            if path.count("/") == 1:
                 self.watch(path)
                 # The first container may have been faster.
                 yield from ((_container_at(found), found) for found in self._below(path))
-            else:
-                yield _container_at(path), path
 
     def _below(self, path: str) -> list[str]:
         try:
-            return [f"{path}/{name}" for name in os.listdir(f"{self._root}{path}")]
+            return [f"{path}/{entry.name}" for entry in os.scandir(f"{self._root}{path}") if entry.is_dir()]
         except OSError:
             return []
 

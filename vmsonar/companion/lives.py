@@ -28,6 +28,7 @@ _YOUNG_PAUSE = 0.2
 # How long the engine may take to tell of an end before the row goes without its word.
 _ENGINE_PATIENCE = 10 * _SECOND
 _IDLE = 60.0
+_SETUP = _SECOND
 
 
 @dataclass(slots=True, eq=False)
@@ -132,7 +133,8 @@ class Lives:
         row = ContainerRow(container_id=container_id)
         if start is None or start > end:
             return None
-        return self._dated(end_row(row, end, "events", start))
+        # The runtime works in the group before the engine tells of a start.
+        return self._dated(end_row(row, end, "events", start - _SETUP))
 
     def forget(self, container_id: str) -> None:
         """The engine has removed a container."""

@@ -1,4 +1,4 @@
-"""What a group that is gone has used, from the group above it: that one keeps the CPU time of those that were removed."""
+"""What a group that is gone has used, from the group above it: that keeps the CPU time of those that were removed."""
 
 import os
 from collections.abc import Callable
