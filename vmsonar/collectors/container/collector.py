@@ -238,11 +238,12 @@ class ContainerCollector(Collector):
         if row.cpu_time_high is None or row.end_boottime is None or known is None:
             return row
         ours = known.reader.row
-        is_newer = (ours.cpu_time or 0) > (row.cpu_time or 0) and known.read_at <= row.end_boottime
-        if not is_newer or row.cgroup_inode not in (None, ours.cgroup_inode):
+        if (ours.cpu_time or 0) <= (row.cpu_time or 0) or row.cgroup_inode not in (None, ours.cgroup_inode):
             return row
-        newer = end_row(copy(ours), row.end_boottime, "reading", known.read_at)
-        newer.cpu_time_high = min(newer.cpu_time_high or 0, row.cpu_time_high)
+        source = "final" if known.read_at >= row.end_boottime else "reading"
+        newer = end_row(copy(ours), row.end_boottime, source, known.read_at)
+        if newer.cpu_time_high is not None:
+            newer.cpu_time_high = min(newer.cpu_time_high, row.cpu_time_high)
         newer.start_boottime = row.start_boottime or ours.start_boottime
         return newer
 
