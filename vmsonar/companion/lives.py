@@ -24,7 +24,7 @@ _BIRTH_PAUSE = 0.01
 _BIRTH_PATIENCE = 5 * _SECOND
 # Until the recorder has surely sampled it: how often its figures are noted, should the end be missed.
 _YOUNG = 12 * _SECOND
-_YOUNG_PAUSE = 0.2
+_YOUNG_PAUSE = 1.0
 # How long the engine may take to tell of an end before the row goes without its word.
 _ENGINE_PATIENCE = 10 * _SECOND
 _IDLE = 60.0
@@ -80,9 +80,8 @@ class Lives:
         if self._new:
             return _BIRTH_PAUSE
         now = self._clock.boottime_ns()
-        if any(self._is_restless(life, now) for life in self._open.values()):
-            return _YOUNG_PAUSE
-        return 1.0 if self._ended else _IDLE
+        is_restless = self._ended or any(self._is_restless(life, now) for life in self._open.values())
+        return _YOUNG_PAUSE if is_restless else _IDLE
 
     def attend(self) -> list[ContainerRow]:
         """Looks after births and ends; returns the rows of ends that the engine is slow to tell of."""
@@ -95,12 +94,16 @@ class Lives:
         for path in list(self._new):
             self._try_birth(path, now)
         for life in [life for life in self._open.values() if self._is_restless(life, now)]:
-            self._glance(life, now)
+            # Seldom and seldomer: what matters is the share of its life that goes unread.
+            if now - life.read_at >= max(_YOUNG_PAUSE * _SECOND, (now - life.began) // 2):
+                self._glance(life, now)
         return self._overdue(now)
 
     def found(self, container_id: str, pid: int) -> bool:
         """Follows a container by the process that the engine named; False if that one is not in it."""
-        if container_id in self._open:
+        if life := self._open.get(container_id):
+            # It runs: by now the runtime has made all its groups and written the limits.
+            self._glance(life, self._clock.boottime_ns())
             return True
         group = self._hierarchies.of_process(pid, container_id)
         if group is None:

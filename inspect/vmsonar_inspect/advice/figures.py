@@ -16,13 +16,13 @@ _BY_WRITER: dict[units.Writer, str] = {
     units.count: """
         cpus runnable_mean runnable_median runnable_p95 threads_mean threads_p95 threads_peak
         workers processes_seen processes_peak births_per_minute forks_per_second swap_rate
-        major_faults_per_second oom_kills container_oom_kills gpus gpu_errors samples memory_unlimited
+        major_faults_per_second oom_kills container_oom_kills gpus gpu_errors samples killed_below_limit
     """,
     units.cores: "cores_mean cores_median cores_p95 cores_peak others_cores_mean quota_cores",
     units.share: """
         cores_share_mean cores_share_p95 node_busy_mean steal_share_mean pressure_cpu_mean
         pressure_memory_mean pressure_io_mean top_worker_share short_lived_share
-        memory_share_p95 memory_share_peak memory_limit_share_p95 memory_limit_share_peak io_share throttled_share
+        memory_share_p95 memory_share_peak memory_limit_share_p95 io_share throttled_share
         gpu_memory_peak_share gpu_memory_p95_share coverage
     """,
     units.size: "memory_median memory_p95 memory_peak memory_total memory_limit memory_charged_peak gpu_memory_peak",
@@ -96,7 +96,9 @@ def machine_figures(
         "swap_rate": use.swap_rate,
         "major_faults_per_second": use.major_faults_per_second,
         "oom_kills": use.oom_kills,
-        "container_oom_kills": sum(container.oom_kills or 0 for container in containers),
+        "container_oom_kills": sum(
+            container.oom_kills or 0 for container in containers if not container.killed_below_limit
+        ),
         "io_rate_mean": None if read is None else read + (wrote or 0),
         "gpus": machine.gpus,
         **_spread("gpu_util", use.gpu_util),
@@ -164,8 +166,7 @@ def container_figures(container: ContainerUse, limit_share: float | None, cpus: 
         **_spread("memory", container.memory_bytes),
         "memory_charged_peak": container.memory_charged_peak_bytes,
         "memory_limit": container.memory_limit_bytes,
-        "memory_unlimited": None if container.memory_unlimited is None else float(container.memory_unlimited),
-        "memory_limit_share_peak": ratio(container.memory_charged_peak_bytes, container.memory_limit_bytes),
+        "killed_below_limit": float(container.killed_below_limit),
         "memory_limit_share_p95": limit_share,
         "oom_kills": container.oom_kills,
     }

@@ -164,9 +164,19 @@ def query_containers(queries: Queries) -> dict[tuple[str, str], tuple[ContainerU
 
 
 def reached_limit(container: ContainerUse) -> bool:
-    """Whether its own memory limit is what it ran into; the kernel charges pages in batches."""
-    limit, peak = container.memory_limit_bytes, container.memory_charged_peak_bytes
-    return bool(limit) and (peak is None or peak >= 0.95 * (limit or 0))
+    """Whether its own memory limit is what it ran into, if it was killed."""
+    return container.memory_limit_bytes is not None and not container.killed_below_limit
+
+
+def _killed_below_limit(row: Record) -> bool:
+    """Whether something else ran out of memory: the row that counts a kill has the peak up to then.
+
+    The kernel charges pages in batches, so the limit itself may not be met.
+    """
+    peak, limit = row["memory_charged_peak"], row["memory_limit"]
+    if not row["oom_kills"] or peak is None:
+        return False
+    return bool(row["memory_unlimited"]) if limit is None else bool(peak < 0.95 * limit)
 
 
 def _container(row: Record) -> ContainerUse:
@@ -182,6 +192,7 @@ def _container(row: Record) -> ContainerUse:
         row,
         _CONTAINER_COLUMNS,
         runtime_seconds=runtime,
+        killed_below_limit=_killed_below_limit(row),
         cpu_is_lower_bound=row["cpu_seconds_high"] is not None,
         oom_kills=None if kills is None and not ooms else max(int(kills or 0), ooms),
     )

@@ -246,7 +246,9 @@ class ContainerUse(AnswerPart):
         int | None, BYTES, titled("charged peak"), about("the kernel's own peak, page cache included")
     ] = None
     memory_limit_bytes: Annotated[int | None, BYTES, titled("limit", missing="none")] = None
-    memory_unlimited: bool | None = None
+    killed_below_limit: Annotated[
+        bool, about("the kernel counted kills in it, though it never reached a limit of its own")
+    ] = False
     oom_kills: Annotated[int | None, COUNT, titled("killed")] = None
     exit_code: Annotated[int | None, NUMBER, titled("exit", missing="")] = None
     read_bytes: Annotated[float | None, BYTES, titled("read")] = None
