@@ -24,6 +24,7 @@ from vmsonar_inspect.facts.machine import (
     query_gpus,
     query_machines,
     query_node_use,
+    reached_limit,
 )
 from vmsonar_inspect.facts.programs import Pattern, ProgramMap, load_programs
 from vmsonar_inspect.facts.queries import Key, Queries
@@ -170,7 +171,9 @@ class Inspection:
 
     @cached_property
     def events(self) -> list[tuple[str, model.Happening]]:
-        return query_events(self.queries, self.container_names)
+        reached = (container for container, _ in self._containers.values() if reached_limit(container))
+        limits = {container.container_id: container.memory_limit_bytes or 0 for container in reached}
+        return query_events(self.queries, self.container_names, limits)
 
     @cached_property
     def gaps(self) -> list[tuple[str, model.Gap]]:

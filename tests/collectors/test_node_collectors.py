@@ -135,6 +135,39 @@ def test_interfaces(tmp_path):
     )
 
 
+ROUTES = """Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT
+eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0
+docker0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0
+"""
+ROUTES_6 = (
+    f"{'0' * 32} 00 {'0' * 32} 00 fe80{'0' * 28} 00000400 00000001 00000000 00000003     wan6\n"
+    f"{'0' * 32} 00 {'0' * 32} 00 {'0' * 32} ffffffff 00000001 00000000 00200200       lo\n"
+)
+
+
+def test_what_leads_out_of_the_machine_is_told_by_device_and_route(tmp_path):
+    """Azure's pair of interfaces, a bridge, and an interface whose name says nothing."""
+    host = small_vm(tmp_path)
+    line = "{}: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n"
+    names = ("lo", "eth0", "enP1", "docker0", "wan6")
+    (host.proc / "1/net/dev").write_text("Inter-|\n face |\n" + "".join(map(line.format, names)))
+    (host.proc / "1/net/route").write_text(ROUTES)
+    (host.proc / "1/net/ipv6_route").write_text(ROUTES_6)
+    for name in names:
+        (host.sys / "class/net" / name).mkdir(parents=True, exist_ok=True)
+    for name in ("eth0", "enP1"):
+        (host.sys / "class/net" / name / "device").mkdir(exist_ok=True)
+    (host.sys / "class/net/enP1/master").symlink_to("../eth0")
+    rows = {row.interface: row for row in rows_of(NetCollector, host)["net"]}
+    assert {name: (row.interface_kind, row.default_route) for name, row in rows.items()} == {
+        "lo": ("loopback", False),
+        "eth0": ("physical", True),
+        "enP1": ("lower", False),
+        "docker0": ("virtual", False),
+        "wan6": ("virtual", True),
+    }
+
+
 def test_an_interface_glued_to_its_number():
     row = NetCollector(Setup(Config())).parse(b"veth1a2b:c:12 1 0 0 0 0 0 0 34 2 0 0 0 0 0 0")
     assert (row.interface, row.received_bytes, row.sent_bytes) == ("veth1a2b:c", 12, 34)

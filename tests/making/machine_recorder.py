@@ -221,12 +221,14 @@ class Recorder:
         used = int(sum(at(load.memory, second - load.begin) for load in inside))
         periods = int(box.totals.get("periods", 0.0))
         killed = 1 if box.oom_at is not None and box.oom_at <= second else 0
+        # Whoever is killed at its limit had reached it, however short a time before.
+        peak = box.limit if killed and box.limit else used
         return ContainerRow(
             container_id=box.container_id, cgroup_version=2, cpu_time=int(box.totals.get("cpu", 0.0) * 1e9),
             periods=periods, throttled_periods=int(periods * box.throttled),
             throttled_time=int(box.totals.get("cpu", 0.0) * 1e9 * box.throttled),
             cpu_quota=None if box.quota is None else int(box.quota * 100_000), cpu_period=100_000,
-            cpu_unlimited=box.quota is None, memory_used=used, memory_peak=used, memory_anonymous=used,
+            cpu_unlimited=box.quota is None, memory_used=used, memory_peak=peak, memory_anonymous=used,
             memory_limit=box.limit, memory_unlimited=box.limit is None, oom_events=killed, oom_kills=killed,
             processes=len(inside), read_bytes=int(box.totals.get("read", 0.0)),
             write_bytes=int(box.totals.get("write", 0.0)), received_bytes=0, sent_bytes=0,

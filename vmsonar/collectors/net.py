@@ -1,15 +1,20 @@
-"""Network interfaces, from /proc/net/dev (proc_pid_net(5))."""
+"""Network interfaces, from /proc/net/dev (proc_pid_net(5)), and which of them lead out of the machine."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from vmsonar_archive.records import NetRow
 
-from vmsonar.collectors.base import LineCollector, Setup, SharedFile
+from vmsonar.collectors.base import LineCollector, RowCache, Rows, Setup, SharedFile, Tick
+from vmsonar.host.files import read_text
 from vmsonar.host.roots import Host
 
-_COUNTERS = NetRow.__struct_fields__[1:]
+_COUNTERS = NetRow.__struct_fields__[1:9]
 _HEADER_LINES = 2
+# Interfaces and routes change by hand, if ever: a new interface is looked at once, all of them once a minute.
+_RARELY_NS = 60_000_000_000
+_NO_ADDRESS = "0" * 32
+_RTF_REJECT = 0x200
 
 
 class NetCollector(LineCollector):
@@ -20,7 +25,18 @@ class NetCollector(LineCollector):
     item = "network interfaces"
 
     def __init__(self, setup: Setup) -> None:
-        super().__init__(SharedFile(_interface_file(setup.host)))
+        path = _interface_file(setup.host)
+        super().__init__(SharedFile(path))
+        self._routes = path.parent
+        self._links = setup.host.sys / "class/net"
+        self._found: dict[str, tuple[str | None, bool | None]] = {}
+        self._rarely_due = 0
+
+    def collect(self, tick: Tick) -> Rows:
+        if tick.boottime >= self._rarely_due:
+            self._rarely_due = tick.boottime + _RARELY_NS
+            self._look_again()
+        return super().collect(tick)
 
     def lines(self, content: bytes) -> Iterable[bytes]:
         return filter(None, content.split(b"\n")[_HEADER_LINES:])
@@ -29,8 +45,57 @@ class NetCollector(LineCollector):
         """One line; a name may be glued to its first number by the colon."""
         name, _, rest = line.rpartition(b":")
         counters = [int(number) for number in rest.split()]
-        fields = dict(zip(_COUNTERS, counters[:4] + counters[8:12], strict=True))
-        return NetRow(interface=name.strip().decode(errors="replace"), **fields)
+        row = NetRow(interface=name.strip().decode(errors="replace"))
+        for counter, value in zip(_COUNTERS, counters[:4] + counters[8:12], strict=True):
+            setattr(row, counter, value)
+        if row.interface not in self._found:
+            self._found[row.interface] = self._place(row.interface, default_routes(self._routes))
+        row.interface_kind, row.default_route = self._found[row.interface]
+        return row
+
+    def _look_again(self) -> None:
+        routes = default_routes(self._routes)
+        found = {name: self._place(name, routes) for name in self._found}
+        if found != self._found:
+            # Rows of interfaces that move nothing are kept encoded.
+            self._found, self._cache = found, RowCache(self._encode)
+
+    def _place(self, name: str, routes: set[str] | None) -> tuple[str | None, bool | None]:
+        return interface_kind(self._links, name), None if routes is None else name in routes
+
+
+def interface_kind(links: Path, name: str) -> str | None:
+    """Whether an interface is a device of the machine; None where sysfs does not show it (sysfs-class-net)."""
+    folder = links / name
+    if not folder.exists():
+        return None
+    if (folder / "device").exists():
+        # On Azure a virtual function lies below the interface that has the address, itself a device.
+        return "lower" if (folder / "master/device").exists() else "physical"
+    return "loopback" if name == "lo" else "virtual"
+
+
+def default_routes(folder: Path) -> set[str] | None:
+    """The interfaces that default routes lead through; None where routes cannot be read."""
+    texts = [read_text(folder / name) for name in ("route", "ipv6_route")]
+    if texts == [None, None]:
+        return None
+    return {*_ipv4_defaults(texts[0] or ""), *_ipv6_defaults(texts[1] or "")}
+
+
+def _ipv4_defaults(text: str) -> Iterator[str]:
+    for line in text.splitlines()[1:]:
+        words = line.split()
+        if len(words) > 7 and words[1] == words[7] == "00000000" and not int(words[3], 16) & _RTF_REJECT:
+            yield words[0]
+
+
+def _ipv6_defaults(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        words = line.split()
+        is_default = len(words) == 10 and words[:2] == [_NO_ADDRESS, "00"]
+        if is_default and not int(words[8], 16) & _RTF_REJECT:
+            yield words[9]
 
 
 def _interface_file(host: Host) -> Path:

@@ -13,11 +13,13 @@ from vmsonar_archive.system.text import printable
 
 from vmsonar.companion.api import CompanionSettings
 from vmsonar.companion.follow import Follower
-from vmsonar.companion.hub import Endings, Hub
+from vmsonar.companion.hub import Hub
 from vmsonar.companion.listeners import listen_on
+from vmsonar.companion.lives import Lives
 
 # An engine that sends without end must not take the machine's memory.
 _MAX_DATA = 256 * 1024 * 1024
+_MAX_DESCRIPTORS = 16_384
 
 
 def main() -> int:
@@ -25,8 +27,7 @@ def main() -> int:
     options = _parse(sys.argv[1:])
     sockets, settings = _settings(options)
     resource.setrlimit(resource.RLIMIT_DATA, (_MAX_DATA, _MAX_DATA))
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    hub = Hub(Endings(settings.host, limit=soft // 2))
+    hub = Hub(Lives(settings.host, limit=_descriptors() // 2))
     stopping = _stop_on_signals(hub)
     if options.fd is not None:
         hub.add(socket.socket(fileno=options.fd))
@@ -39,6 +40,14 @@ def main() -> int:
     if options.listen is not None:
         Path(options.listen).unlink(missing_ok=True)
     return 0
+
+
+def _descriptors() -> int:
+    """How many descriptors we may have: each container takes a dozen."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(hard, _MAX_DESCRIPTORS)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

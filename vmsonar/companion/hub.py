@@ -1,6 +1,5 @@
 """Passes messages of the followers on: to each new listener all that is known, then what is new."""
 
-import os
 import selectors
 import socket
 import threading
@@ -10,7 +9,6 @@ from contextlib import suppress
 
 from vmsonar_archive.records import ContainerRow
 
-from vmsonar.collectors.container.cgroup import Descriptors, Group, GroupReader, Hierarchies
 from vmsonar.collectors.container.wire import (
     AnyMessage,
     ContainerEnd,
@@ -22,65 +20,24 @@ from vmsonar.collectors.container.wire import (
 )
 from vmsonar.collectors.protocol import MAX_LINE, to_line
 from vmsonar.companion.listeners import heard, sent
-from vmsonar.host.roots import Host
+from vmsonar.companion.lives import Lives
 
 # A listener with a larger backlog is cut off; it may connect again.
 MAX_BACKLOG = 8 * 1024 * 1024
 
 
-class Endings:
-    """Watches the first process of each running container by a pidfd, for a last reading at its end."""
-
-    def __init__(self, host: Host, limit: int) -> None:
-        self._hierarchies = Hierarchies(host)
-        self._limit = limit
-        self._groups: dict[int, tuple[str, Group]] = {}
-        self._watched: dict[str, int] = {}
-        self.totals: dict[str, int] = {}
-
-    def watch(self, container_id: str, pid: int) -> int | None:
-        """Holds a container's first process; returns the descriptor to wait for."""
-        if container_id in self._watched or len(self._watched) >= self._limit:
-            return None
-        try:
-            descriptor = os.pidfd_open(pid)
-        except OSError:
-            return None
-        # Only now is it certain that the process in this group is the one held.
-        group = self._hierarchies.of_process(pid, container_id)
-        if group is None:
-            os.close(descriptor)
-            return None
-        self._watched[container_id] = descriptor
-        self._groups[descriptor] = (container_id, group)
-        self.totals.pop(container_id, None)
-        return descriptor
-
-    def ended(self, descriptor: int) -> ContainerRow | None:
-        """The last reading of the container whose first process has ended; None if it came too late."""
-        container_id, group = self._groups.pop(descriptor)
-        del self._watched[container_id]
-        os.close(descriptor)
-        reader = GroupReader(container_id, group, Descriptors(0))
-        if not reader.read(everything=True):
-            return None
-        # A zombie still counts; others left mean a shared PID namespace and a total that is not final.
-        if reader.row.cpu_time is not None and (reader.row.processes or 0) <= 1:
-            self.totals[container_id] = reader.row.cpu_time
-        return reader.row
-
-
 class Hub:
     """The companion's one loop; followers hand it their messages from their threads."""
 
-    def __init__(self, endings: Endings) -> None:
-        self._endings = endings
+    def __init__(self, lives: Lives) -> None:
+        self._lives = lives
         self._queue: deque[AnyMessage] = deque()
         self._wake_read, self._wake_write = socket.socketpair()
         self._wake_read.setblocking(False)
         self._wake_write.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._empty_queue)
+        self._selector.register(lives, selectors.EVENT_READ, lambda _: None)
         #: The samplers at the other ends, and what each has still to be sent.
         self._backlogs: dict[socket.socket, bytearray] = {}
         self._states: dict[str, EngineState] = {}
@@ -123,14 +80,12 @@ class Hub:
     def run(self, stopping: threading.Event, until_alone: bool) -> None:
         """Runs until told to stop or, with `until_alone`, until the last listener is gone."""
         while not stopping.is_set() and not (until_alone and not self._backlogs):
-            ready = self._selector.select(timeout=60)
-            # Ends first: the engine tells of an end later than the kernel, and the total goes with it.
-            ready.sort(key=lambda pair: pair[0].data is not None)
+            ready = self._selector.select(timeout=self._lives.pause())
+            # Ends first: a control group goes within milliseconds.
+            self._attend_lives()
             for key, mask in ready:
-                handler: Callable[[int], None] | None = key.data
-                if handler is None:
-                    self._end(key.fd)
-                elif key.fileobj in self._selector.get_map():
+                handler: Callable[[int], None] = key.data
+                if key.fileobj in self._selector.get_map():
                     handler(mask)
 
     def close(self) -> None:
@@ -138,14 +93,16 @@ class Hub:
         for connection in list(self._backlogs):
             self._drop(connection)
         self._selector.close()
+        self._lives.close()
         self._wake_read.close()
         self._wake_write.close()
 
-    def _end(self, descriptor: int) -> None:
-        self._selector.unregister(descriptor)
-        row = self._endings.ended(descriptor)
-        if row is not None:
-            self._broadcast(ContainerEnd(container_id=row.container_id, row=row))
+    def _attend_lives(self) -> None:
+        for row in self._lives.attend():
+            self._tell_end(row)
+
+    def _tell_end(self, row: ContainerRow) -> None:
+        self._broadcast(ContainerEnd(container_id=row.container_id, row=row))
 
     def _empty_queue(self, _: int) -> None:
         self._wake_read.recv(4096)
@@ -158,15 +115,27 @@ class Hub:
         elif isinstance(message, ContainerFacts):
             self._facts[message.container_id] = message
             if message.pid is not None:
-                descriptor = self._endings.watch(message.container_id, message.pid)
-                if descriptor is not None:
-                    self._selector.register(descriptor, selectors.EVENT_READ, None)
+                self._lives.found(message.container_id, message.pid)
         elif isinstance(message, ContainerGone):
             self._facts.pop(message.container_id, None)
-            self._endings.totals.pop(message.container_id, None)
+            self._lives.forget(message.container_id)
+        elif isinstance(message, ContainerEvent) and message.action == "start":
+            self._lives.started(message.container_id, message.time_ns)
         elif isinstance(message, ContainerEvent) and message.action == "die":
-            message.cpu_time = self._endings.totals.get(message.container_id)
+            self._handle_death(message)
         self._broadcast(message)
+
+    def _handle_death(self, message: ContainerEvent) -> None:
+        """Sends the last row of a life with the word of its end, and the total with that word."""
+        self._attend_lives()
+        row = self._lives.died(message.container_id, message.time_ns)
+        if row is None:
+            return
+        if row.cpu_time_high is None:
+            message.cpu_time = row.cpu_time
+        if row.start_boottime is not None and row.end_boottime is not None:
+            message.runtime = row.end_boottime - row.start_boottime
+        self._tell_end(row)
 
     def _broadcast(self, message: AnyMessage) -> None:
         line = to_line(message)

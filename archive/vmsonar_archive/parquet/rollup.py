@@ -1,9 +1,10 @@
 """Summaries per series and day: reset-aware rises, extremes and log-histograms (series_day.parquet).
 
 The rule for rises: a series that began since the sample before counted from zero; a counter that fell was reset, and
-its rise is its new value in tables whose counters restart at zero (RESET_TO_ZERO), unknown in others. An interval lasts
-from the row before, or from the start, to the row or to the death of its last member. A job's row that finds nobody is
-an end: its counters count, its gauges do not. The views of vmsonar_inspect follow this rule in SQL (tables/views.py).
+its rise is its new value in tables whose counters restart at zero (RESET_TO_ZERO), unknown in others. Each life of a
+container (cgroup_inode) counts from zero. An interval lasts from the row before, or from the start, to the row or to the
+death of its last member. A job's row that finds nobody is an end: its counters count, its gauges do not. The views of
+vmsonar_inspect follow this rule in SQL (tables/views.py).
 """
 
 import math
@@ -108,6 +109,8 @@ MEASURES: dict[str, tuple[Measure, ...]] = {
         _counter("cpu", "cpu_time", divisor=1e9, histogram=True),
         _counter("cpu_user", "cpu_user_time", divisor=1e9),
         _counter("cpu_system", "cpu_system_time", divisor=1e9),
+        # What lives that were read before their end may have used beside that.
+        _gauge("cpu_doubt", "cpu_time_high", less="cpu_time"),
         _counter("throttled", "throttled_time", divisor=1e9),
         _counter("oom_kills"),
         _counter("read_bytes"),
@@ -115,7 +118,9 @@ MEASURES: dict[str, tuple[Measure, ...]] = {
         _counter("received_bytes"),
         _counter("sent_bytes"),
         _gauge("memory", "memory_used", less="memory_inactive_file", histogram=True),
+        _gauge("memory_charged_peak", "memory_peak"),
         _gauge("memory_limit"),
+        _gauge("memory_unlimited"),
         _gauge("cpu_quota"),
         _gauge("cpu_period"),
         _gauge("processes"),
@@ -135,6 +140,8 @@ ZERO_BUCKET = -100_000
 _SHORTEST = 1.0
 #: The version of this rule, which the footer of a summary names.
 RULE = 2
+# That of a container's life: its group counts what the runtime does before the program starts.
+_SHORTEST_LIFE = 0.1
 
 
 #: The columns of a summary: what is aggregated over the rows of a series, and how.
@@ -169,6 +176,14 @@ class Series:
     until: "pa.Array"
     #: The boot clock at the sample before each row's, where a series may have been away in between.
     previous: "pa.Array | None" = None
+    #: Of containers: which life each row is of (0 where unknown), the boot clock at its start if that was recorded,
+    #: and when the row was read.
+    life: "pa.Array | None" = None
+    born: "pa.Array | None" = None
+    read: "pa.Array | None" = None
+
+
+_ROW_COLUMNS = ("group", "boottime", "until", "previous", "life", "born", "read")
 
 
 def _measured(series: Series, measure: Measure) -> "pa.Table | None":
@@ -182,7 +197,7 @@ def _measured(series: Series, measure: Measure) -> "pa.Table | None":
         values = pc.fill_null(values, 0.0)
     elif values.null_count:
         known = pc.is_valid(values)
-        columns = {name: getattr(series, name) for name in ("group", "boottime", "until", "previous")}
+        columns = {name: getattr(series, name) for name in _ROW_COLUMNS}
         kept = {name: column.filter(known) for name, column in columns.items() if column is not None}
         series, values = replace(series, **kept), values.filter(known)
     if measure.counter:
@@ -221,17 +236,26 @@ def _column(series: Series, name: str, words: Sequence[str] = ()) -> Any:
     return column.cast(pa.float64(), safe=False)
 
 
+def _integers(rows: "pa.Table", name: str) -> "pa.Array":
+    """A column of the rows; nulls where an older version did not know it."""
+    if name not in rows.column_names:
+        return arrow().nulls(len(rows), arrow().int64())
+    return rows[name].combine_chunks()
+
+
 def _rises(series: Series, values: Any) -> tuple[Any, Any, Any, Any]:
     """For each row how far a counter rose, in how many seconds, over how many its rate counts, and whether it began."""
     import pyarrow.compute as pc
 
-    def seconds_since(clock: Any) -> Any:
-        seconds = pc.divide(pc.subtract(series.until, clock).cast("double", safe=False), 1e9)
+    def seconds_since(earlier: Any) -> Any:
+        seconds = pc.divide(pc.subtract(until, earlier).cast("double", safe=False), 1e9)
         return pc.max_element_wise(seconds, 0.0, skip_nulls=False)
 
+    until = series.until if series.read is None else series.read
+    clock = series.boottime if series.read is None else series.read
     same = pc.equal(series.group, _shift(series.group))
     rise = pc.if_else(same, pc.subtract(values, _shift(values)), None)
-    seconds = pc.if_else(same, seconds_since(_shift(series.boottime)), None)
+    seconds = pc.if_else(same, seconds_since(_shift(clock)), None)
     fell = pc.fill_null(pc.less(rise, 0.0), False)
     if series.previous is not None:
         # It restarted after the sample before at the earliest; the time until then is not its own.
@@ -239,6 +263,10 @@ def _rises(series: Series, values: Any) -> tuple[Any, Any, Any, Any]:
         seconds = pc.if_else(fell, own, seconds)
     rise = pc.if_else(fell, values if series.table in RESET_TO_ZERO else None, rise)
     begin = _begins(series, same)
+    if series.life is not None:
+        own = pc.max_element_wise(seconds_since(series.born), _SHORTEST_LIFE, skip_nulls=False)
+        is_other = pc.or_kleene(pc.invert(pc.fill_null(same, False)), _other_life(series.life))
+        begin = pc.if_else(is_other, pc.coalesce(own, begin), None)
     begins = pc.is_valid(begin)
     rise = pc.if_else(begins, values, rise)
     seconds = pc.if_else(begins, begin, seconds)
@@ -250,6 +278,14 @@ def _rises(series: Series, values: Any) -> tuple[Any, Any, Any, Any]:
         return rise, seconds, seconds, begins
     paced = pc.if_else(short, pc.max_element_wise(seconds, _SHORTEST, skip_nulls=False), seconds)
     return rise, seconds, paced, begins
+
+
+def _other_life(life: Any) -> Any:
+    """Whether a row is of another life than the one before it, as far as both are known."""
+    import pyarrow.compute as pc
+
+    known = pc.and_(pc.not_equal(life, 0), pc.not_equal(pc.fill_null(_shift(life), 0), 0))
+    return pc.and_(known, pc.not_equal(life, pc.fill_null(_shift(life), 0)))
 
 
 def _shift(column: "pa.Array") -> "pa.Array":
@@ -345,9 +381,10 @@ class SeriesDay:
             self._starts.of(table, key, first)
             for (key, _), first in zip(keys, firsts.to_pylist(), strict=True)
         ]
-        before = self._starts.clocks_before(numbers.to_pylist()) if table in RESET_TO_ZERO else None
         until = _until(rows, boottime)
-        series = Series(table, rows, self._starts.ticks_per_second, starts, group, boottime, until, before)
+        series = Series(table, rows, self._starts.ticks_per_second, starts, group, boottime, until)
+        if table in RESET_TO_ZERO:
+            series = self._by_life(series, numbers)
         found = [part for measure in MEASURES[table] if (part := _measured(series, measure)) is not None]
         if not found:
             return
@@ -361,6 +398,31 @@ class SeriesDay:
         schema = schema_of(SERIES_DAY)
         every = [columns[name] if name in columns else summary[name] for name in schema.names]
         self._parts.append(pa.table(every, names=schema.names).cast(schema))
+
+    def _by_life(self, series: Series, numbers: "pa.Array") -> Series:
+        """The same rows, those of each life together: the end of one may be told after the next has begun."""
+        pa = arrow()
+        import pyarrow.compute as pc
+
+        inode, start, end = (
+            _integers(series.rows, name) for name in ("cgroup_inode", "start_boottime", "end_boottime")
+        )
+        life = pc.coalesce(inode, pc.negate(start), 0)
+        order = pc.sort_indices(
+            pa.table({"group": series.group, "life": life, "number": numbers, "place": range_of(len(life))}),
+            sort_keys=[(name, "ascending") for name in ("group", "life", "number", "place")],
+        )
+        first = self._starts.first_clocks(numbers.to_pylist())
+        columns = {
+            "boottime": series.boottime,
+            "until": series.until,
+            "previous": self._starts.clocks_before(numbers.to_pylist()),
+            "life": life,
+            "born": pc.if_else(pc.greater_equal(start, first), start, None),
+            "read": pc.coalesce(end, series.boottime),
+        }
+        taken = {name: column.take(order) for name, column in columns.items()}
+        return replace(series, rows=series.rows.take(order), **taken)
 
     def _names(self, table: str, keys: Sequence[Key], names: Sequence[str | None]) -> "dict[str, pa.Array]":
         pa = arrow()
@@ -388,6 +450,10 @@ def _until(rows: "pa.Table", boottime: "pa.Array") -> "pa.Array":
     if "end_boottime" not in rows.column_names:
         return boottime
     return pc.min_element_wise(rows["end_boottime"].combine_chunks(), boottime)
+
+
+def range_of(count: int) -> "pa.Array":
+    return arrow().array(range(count), arrow().int64())
 
 
 def group_numbers(keys: Sequence[tuple[Key, int]]) -> "pa.Array":

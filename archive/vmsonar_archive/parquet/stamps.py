@@ -71,6 +71,17 @@ class Stamps:
     def same_run(self, one: int, other: int) -> bool:
         return self._run[one] == self._run[other]
 
+    def first_clock(self, number: int) -> int:
+        """The boot clock at the first sample of a stamp's boot."""
+        return self._first_clocks[self._boot[number]]
+
+    @cached_property
+    def _first_clocks(self) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for boot, clock in zip(self._boot, self.boottime, strict=True):
+            found[boot] = min(clock, found.get(boot, clock))
+        return found
+
     def numbers(self) -> dict[tuple[str, str, int], int]:
         """The number of every stamp by its run, boot and seq."""
         runs, boots = list(self._runs), list(self._boots)
@@ -124,6 +135,11 @@ class Starts:
         """The boot clock at the sample before each of these."""
         before = (self._previous[number] for number in numbers)
         clocks = [None if number is None else self.stamps.boottime[number] for number in before]
+        return arrow().array(clocks, arrow().int64())
+
+    def first_clocks(self, numbers: Iterable[int]) -> "pa.Array":
+        """The boot clock at the first sample of the boot of each of these."""
+        clocks = [self.stamps.first_clock(number) for number in numbers]
         return arrow().array(clocks, arrow().int64())
 
     def of(self, table: str, key: Key, first: int) -> float | None:

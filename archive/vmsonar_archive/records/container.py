@@ -38,7 +38,31 @@ class ContainerRow(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     container_id: Annotated[Identifier, about("64 hexadecimal digits")]
     cgroup_version: Annotated[Ident | None, about("1 or 2: which interface was read")] = None
+    cgroup_inode: Annotated[
+        Ident | None, about("inode of its control group: another one after a restart, which counts from zero")
+    ] = None
+    start_boottime: Annotated[
+        Nanoseconds | None,
+        about("start of this life after boot: as the engine says, or of its first process"),
+    ] = None
+    end_boottime: Annotated[
+        Nanoseconds | None,
+        about(
+            "end of this life after boot, or its last reading where nobody told; only in the row of its end"
+        ),
+    ] = None
     cpu_time: Annotated[Nanoseconds | None, about("cpuacct.usage, or usage_usec of cpu.stat")] = None
+    cpu_time_high: Annotated[
+        Nanoseconds | None,
+        about("most CPU time this life can have used; only where cpu_time was read before its end"),
+    ] = None
+    cpu_source: Annotated[
+        Choice | None,
+        about(
+            "of a life that ended: final (read after it), parent (the group above tells), "
+            "reading (before it) or events (never read)"
+        ),
+    ] = None
     cpu_user_time: Annotated[Nanoseconds | None, about("user of cpuacct.stat, or user_usec of cpu.stat")] = (
         None
     )
@@ -95,6 +119,12 @@ class ContainerRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     sent_packets: Annotated[Count | None, about("packets sent from its network namespace")] = None
     network_namespace: Annotated[
         Ident | None, about("number that is the same for containers sharing a network")
+    ] = None
+    network_since: Annotated[
+        Nanoseconds | None,
+        about(
+            "start of the first container in that network after boot, 0 for the host's: numbers are used again"
+        ),
     ] = None
     network_shared: Annotated[
         Flag | None, about("the network is the host's or another container's: do not add up")

@@ -6,6 +6,7 @@ from vmsonar_archive.records.fields import (
     Bytes,
     Choice,
     Count,
+    Flag,
     Ident,
     Identifier,
     Load,
@@ -137,6 +138,16 @@ class NetRow(Row, kw_only=True):
     sent_packets: Annotated[Count | None, about("packets sent")] = None
     sent_errors: Annotated[Count | None, about("send errors")] = None
     sent_drops: Annotated[Count | None, about("packets dropped on sending")] = None
+    interface_kind: Annotated[
+        Choice | None,
+        about(
+            "physical, lower (physical, below another one that counts its packets too), loopback or virtual: "
+            "links in /sys/class/net"
+        ),
+    ] = None
+    default_route: Annotated[
+        Flag | None, about("a default route leads through it; /proc/net/route and ipv6_route")
+    ] = None
 
 
 class PressureRow(Row, kw_only=True):

@@ -20,7 +20,7 @@ _BY_WRITER: dict[units.Writer, str] = {
     units.count: """
         cpus runnable_mean runnable_median runnable_p95 threads_mean threads_p95 threads_peak
         workers processes_seen processes_peak births_per_minute forks_per_second swap_rate
-        major_faults_per_second oom_kills container_oom_kills gpus gpu_errors samples
+        major_faults_per_second oom_kills container_oom_kills gpus gpu_errors samples killed_below_limit
     """,
     units.cores: "cores_mean cores_median cores_p95 cores_peak others_cores_mean quota_cores",
     units.share: """
@@ -29,7 +29,7 @@ _BY_WRITER: dict[units.Writer, str] = {
         memory_share_p95 memory_share_peak memory_limit_share_p95 io_share throttled_share
         gpu_memory_peak_share gpu_memory_p95_share coverage
     """,
-    units.size: "memory_median memory_p95 memory_peak memory_total memory_limit gpu_memory_peak",
+    units.size: "memory_median memory_p95 memory_peak memory_total memory_limit memory_charged_peak gpu_memory_peak",
     units.rate: "io_rate_mean",
     units.percent: "gpu_util_mean gpu_util_p95",
     units.duration: "seconds",
@@ -100,7 +100,9 @@ def machine_figures(
         "swap_rate": use.swap_rate,
         "major_faults_per_second": use.major_faults_per_second,
         "oom_kills": use.oom_kills,
-        "container_oom_kills": sum(container.oom_kills or 0 for container in containers),
+        "container_oom_kills": sum(
+            container.oom_kills or 0 for container in containers if not container.killed_below_limit
+        ),
         "io_rate_mean": None if read is None else read + (wrote or 0),
         "gpus": machine.gpus,
         **_spread("gpu_util", use.gpu_util),
@@ -181,7 +183,9 @@ def container_figures(container: ContainerUse, limit_share: float | None, cpus: 
         "quota_cores": container.quota_cores,
         "throttled_share": container.throttled_share,
         **_spread("memory", container.memory_bytes),
+        "memory_charged_peak": container.memory_charged_peak_bytes,
         "memory_limit": container.memory_limit_bytes,
+        "killed_below_limit": float(container.killed_below_limit),
         "memory_limit_share_p95": limit_share,
         "oom_kills": container.oom_kills,
     }

@@ -2,6 +2,7 @@
 
 from vmsonar_archive.read.findings import Code, Finding
 
+from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.model import Gap, Happening
 from vmsonar_inspect.facts.queries import Queries, Record, struct_of
 
@@ -31,14 +32,16 @@ _WORDS = {
 }
 
 
-def query_events(queries: Queries, names: dict[str, str | None]) -> list[tuple[str, Happening]]:
-    """The events of each archive in order, without the everyday ones."""
+def query_events(
+    queries: Queries, names: dict[str, str | None], limits: dict[str, int]
+) -> list[tuple[str, Happening]]:
+    """The events of each archive in order, without the everyday ones; `limits` are those that containers reached."""
     marks = ", ".join(f"'{name}'" for name in _COMMON)
     rows = queries.rows(f"SELECT * FROM event WHERE event_type NOT IN ({marks}) ORDER BY time, seq")  # noqa: S608
-    return [(row["archive"], _happening(row, names)) for row in rows]
+    return [(row["archive"], _happening(row, names, limits)) for row in rows]
 
 
-def _happening(row: Record, names: dict[str, str | None]) -> Happening:
+def _happening(row: Record, names: dict[str, str | None], limits: dict[str, int]) -> Happening:
     container = row["container_id"]
     subject = names.get(container or "") or (container and container[:12]) or row["gpu_uuid"]
     if subject is None and row["pgid"] is not None:
@@ -48,14 +51,16 @@ def _happening(row: Record, names: dict[str, str | None]) -> Happening:
         row,
         time=row["happened"] or row["time"],
         event=row["event_type"],
-        what=_what(row),
+        what=_what(row, limits.get(container or "")),
         subject=subject,
     )
 
 
-def _what(row: Record) -> str:
+def _what(row: Record, limit: int | None) -> str:
     kind: str = row["event_type"]
     words = _WORDS.get(kind, kind.replace("_", " "))
+    if row["event_type"] == "container_oom" and limit is not None:
+        return f"the container reached its memory limit of {units.size(limit)}"
     if row["event_type"] == "container_die" and row["exit_code"] is not None:
         return f"{words} with exit code {row['exit_code']}"
     if row["event_type"] == "gpu_xid" and row["code"] is not None:

@@ -128,6 +128,11 @@ _CONTAINER_MORE = f"""
         quantile_cont(memory_used / NULLIF(memory_limit, 0), 0.95) AS limit_share
     FROM container_rates GROUP BY archive, container_id"""  # noqa: S608
 
+_LIVES = """
+    SELECT archive, container_id, COUNT(*) AS lives,
+        CASE WHEN COUNT(start_boottime) = COUNT(*) THEN SUM(runtime_seconds) END AS runtime_seconds
+    FROM container_lives GROUP BY archive, container_id"""
+
 _EXITS = """
     SELECT archive, container_id, arg_max(exit_code, seq) AS exit_code,
         COUNT(*) FILTER (WHERE event_type = 'container_oom') AS ooms
@@ -140,6 +145,7 @@ _CONTAINER_COLUMNS = {
     "observed_seconds": "recorded_seconds",
     "quota_cores": "cpu_limit_cores",
     "memory_bytes": "memory",
+    "memory_charged_peak_bytes": "memory_charged_peak",
     "memory_limit_bytes": "memory_limit",
 }
 
@@ -147,25 +153,47 @@ _CONTAINER_COLUMNS = {
 def query_containers(queries: Queries) -> dict[tuple[str, str], tuple[ContainerUse, float | None]]:
     """Every container, with the 95th percentile of how full its memory limit was."""
     key = ("archive", "container_id")
-    more, exits = queries.by(key, _CONTAINER_MORE), queries.by(key, _EXITS)
+    more, exits, lives = (queries.by(key, query) for query in (_CONTAINER_MORE, _EXITS, _LIVES))
     return {
         name: (
-            _container({**row, **more.get(name, {}), **exits.get(name, {})}),
+            _container({**row, **more.get(name, {}), **lives.get(name, {}), **exits.get(name, {})}),
             number(more.get(name, {}).get("limit_share")),
         )
         for name, row in queries.by(key, "SELECT * FROM container_usage").items()
     }
 
 
+def reached_limit(container: ContainerUse) -> bool:
+    """Whether its own memory limit is what it ran into, if it was killed."""
+    return container.memory_limit_bytes is not None and not container.killed_below_limit
+
+
+def _killed_below_limit(row: Record) -> bool:
+    """Whether something else ran out of memory: the row that counts a kill has the peak up to then.
+
+    The kernel charges pages in batches, so the limit itself may not be met.
+    """
+    peak, limit = row["memory_charged_peak"], row["memory_limit"]
+    if not row["oom_kills"] or peak is None:
+        return False
+    return bool(row["memory_unlimited"]) if limit is None else bool(peak < 0.95 * limit)
+
+
 def _container(row: Record) -> ContainerUse:
     kills, ooms = row["oom_kills"], row.get("ooms") or 0
     if row["network_shared"]:
         row = {**row, "received_bytes": None, "sent_bytes": None}
+    runtime = row.get("runtime_seconds")
+    if runtime is None:
+        # Older records do not tell the starts and ends of lives.
+        runtime = (row["last_time"] - (row["started"] or row["first_time"])).total_seconds()
     return struct_of(
         ContainerUse,
         row,
         _CONTAINER_COLUMNS,
-        runtime_seconds=(row["last_time"] - (row["started"] or row["first_time"])).total_seconds(),
+        runtime_seconds=runtime,
+        killed_below_limit=_killed_below_limit(row),
+        cpu_is_lower_bound=row["cpu_seconds_high"] is not None,
         oom_kills=None if kills is None and not ooms else max(int(kills or 0), ooms),
     )
 

@@ -171,7 +171,12 @@ class ContainerUse(AnswerPart):
     runtime_seconds: Annotated[float | None, SECONDS, titled("runtime")] = None
     observed_seconds: Annotated[float | None, SECONDS] = None
     samples: Annotated[int, COUNT] = 0
-    cpu_seconds: Annotated[float | None, BUSY, titled("CPU time")] = None
+    lives: Annotated[int | None, COUNT, titled("lives"), about("starts that were followed")] = None
+    cpu_seconds: Annotated[float | None, BUSY, titled("CPU time", bound="cpu_is_lower_bound")] = None
+    cpu_is_lower_bound: bool = False
+    cpu_seconds_high: Annotated[
+        float | None, BUSY, about("the most it can be; null where the CPU time is exact")
+    ] = None
     cores: Annotated[Use, CORES, titled("cores")] = NOTHING
     quota_cores: Annotated[float | None, CORES, titled("quota", missing="none"), about("null: none")] = None
     throttled_share: Annotated[float | None, SHARE, titled("throttled")] = None
@@ -179,7 +184,13 @@ class ContainerUse(AnswerPart):
         NOTHING
     )
     memory_byte_seconds: Annotated[float | None, BYTE_SECONDS] = None
+    memory_charged_peak_bytes: Annotated[
+        int | None, BYTES, titled("charged peak"), about("the kernel's own peak, page cache included")
+    ] = None
     memory_limit_bytes: Annotated[int | None, BYTES, titled("limit", missing="none")] = None
+    killed_below_limit: Annotated[
+        bool, about("the kernel counted kills in it, though it never reached a limit of its own")
+    ] = False
     oom_kills: Annotated[int | None, COUNT, titled("killed")] = None
     exit_code: Annotated[int | None, NUMBER, titled("exit", missing="")] = None
     read_bytes: Annotated[float | None, BYTES, titled("read")] = None

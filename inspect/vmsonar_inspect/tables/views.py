@@ -33,6 +33,7 @@ VIEWS: tuple[str, ...] = (
     "job_usage",
     "user_rates",
     "user_usage",
+    "container_lives",
     "container_rates",
     "container_usage",
     "gpu_rates",

@@ -23,7 +23,8 @@ from vmsonar.collectors.container.wire import ContainerEvent, ContainerFacts, En
 from vmsonar.collectors.protocol import MAX_LINE, to_line
 from vmsonar.companion.api import CompanionSettings
 from vmsonar.companion.follow import Follower
-from vmsonar.companion.hub import Endings, Hub
+from vmsonar.companion.hub import Hub
+from vmsonar.companion.lives import Lives
 from vmsonar.host.roots import Host
 
 SHORT_WAITS = ("--answer-seconds=0.5", "--window-seconds=1")
@@ -238,7 +239,7 @@ class Odd:
 )
 def test_odd_facts_make_messages_or_one_kind_of_error(answer, event):
     """What cannot be told is told as such by the follower's thread; the companion's loop never sees it."""
-    hub = Hub(Endings(Host(), limit=8))
+    hub = Hub(Lives(Host(), limit=8))
     follower = Follower("/nowhere", hub.put, CompanionSettings())
     for _ in range(2):
         with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError, OverflowError):

@@ -1,5 +1,6 @@
 """The container collector over fixture machines: layouts of control groups, engines, what comes and goes."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.collectors.container.ticks import tick_of
 from tests.collectors.container.trees import Machine, write
 from vmsonar.collectors.base import Rows, Setup, Tick
 from vmsonar.collectors.container import collector as container
+from vmsonar.collectors.container.wire import ContainerEnd
 from vmsonar.config.schema import Config
 
 A = "a" * 64
@@ -306,6 +308,99 @@ def test_a_network_is_counted_for_its_oldest_container(tmp_path, collector_of):
         B: (False, 200),
     }
     assert len({row.network_namespace for row in rows}) == 1
+
+
+def test_a_network_number_that_is_used_again_is_another_network(tmp_path, collector_of):
+    """The kernel gives the lowest free number: the next container often gets that of the last one."""
+    machine = Machine(tmp_path, "v2")
+    machine.group(f"/docker/{A}")
+    machine.process(100, f"/docker/{A}")
+    collector = collector_of(machine)
+    (first,) = rows_of(collector.collect(tick_of(machine.host.proc)), "container")
+    machine.group(f"/docker/{B}")
+    machine.process(200, f"/docker/{B}")
+    (machine.host.proc / "200/net/dev").unlink()
+    (machine.host.proc / "100/net/dev").rename(machine.host.proc / "200/net/dev")
+    shutil.rmtree(machine.host.proc / "100")
+    shutil.rmtree(machine.cgroups / "docker" / A)
+    rows = rows_of(collector.collect(tick_of(machine.host.proc)), "container")
+    second = next(row for row in rows if row.container_id == B)
+    assert first.network_namespace == second.network_namespace
+    assert (first.network_shared, second.network_shared) == (False, False)
+    assert (first.network_since, second.network_since) == (10**9, 2 * 10**9)
+
+
+def test_a_restart_between_two_samples_is_another_life(tmp_path, collector_of):
+    """No engine tells: what it used after the last sample is unknown, and said to be."""
+    machine = Machine(tmp_path, "v2")
+    machine.group(f"/docker/{A}")
+    machine.process(100, f"/docker/{A}")
+    collector = collector_of(machine)
+    (before,) = rows_of(collector.collect(tick_of(machine.host.proc, boottime=10 * 10**9)), "container")
+    # Removed and made anew at the same path; a kept descriptor of a removed group fails, one of a file does not.
+    shutil.rmtree(machine.cgroups / "docker" / A)
+    shutil.rmtree(machine.host.proc / "100")
+    assert rows_of(collector.collect(tick_of(machine.host.proc, boottime=20 * 10**9)), "container")
+    machine.group(f"/docker/{A}", cpu_stat="usage_usec 9000000\n")
+    machine.process(300, f"/docker/{A}")
+    (after,) = rows_of(collector.collect(tick_of(machine.host.proc, boottime=30 * 10**9)), "container")
+    assert before.cgroup_inode != after.cgroup_inode or before.start_boottime != after.start_boottime
+    assert (before.start_boottime, after.start_boottime) == (10**9, 3 * 10**9)
+
+
+def test_a_container_that_went_unheard_has_a_last_row_with_its_bound(tmp_path, collector_of):
+    machine = Machine(tmp_path, "v2")
+    machine.group(f"/docker/{A}")
+    machine.process(100, f"/docker/{A}")
+    collector = collector_of(machine)
+    collector.collect(tick_of(machine.host.proc, boottime=10 * 10**9))
+    shutil.rmtree(machine.host.proc / "100")
+    shutil.rmtree(machine.cgroups / "docker" / A)
+    (end,) = rows_of(collector.collect(tick_of(machine.host.proc, boottime=20 * 10**9)), "container")
+    assert (end.end_boottime, end.cpu_source, end.cpu_time) == (10 * 10**9, "reading", 5 * 10**9)
+    assert end.cpu_time_high == 5 * 10**9 + 10 * 10**9 * os.cpu_count()
+    # Nobody is there: that is no sample of what it held, but the kernel's peak stays true.
+    assert (end.memory_used, end.memory_anonymous, end.processes, end.memory_peak) == (None, None, None, 2000)
+    assert "container" not in collector.collect(tick_of(machine.host.proc, boottime=30 * 10**9)).by_kind
+
+
+def test_lives_that_ended_come_in_order_and_before_the_one_that_goes_on(tmp_path, collector_of):
+    machine = Machine(tmp_path, "v2")
+    machine.group(f"/docker/{A}")
+    machine.process(100, f"/docker/{A}")
+    collector = collector_of(machine)
+    ends = [
+        ContainerRow(
+            container_id=A, cgroup_inode=number, end_boottime=number, cpu_time=number, cpu_source="final"
+        )
+        for number in (1, 2)
+    ]
+    told = [ContainerEnd(container_id=A, row=row) for row in ends]
+    collector._book.keep(told)
+    rows = rows_of(collector.collect(tick_of(machine.host.proc)), "container")
+    assert [row.cpu_time for row in rows] == [1, 2, 5 * 10**9]
+    # The end of the life that was sampled too: one row, not a sample after the end.
+    over = ContainerRow(container_id=A, cgroup_inode=rows[2].cgroup_inode, end_boottime=3, cpu_source="final")
+    collector._book.keep([ContainerEnd(container_id=A, row=over)])
+    (row,) = rows_of(collector.collect(tick_of(machine.host.proc)), "container")
+    assert row.end_boottime == 3
+
+
+def test_our_own_reading_counts_where_the_companion_came_too_late(tmp_path, collector_of):
+    machine = Machine(tmp_path, "v2")
+    machine.group(f"/docker/{A}")
+    machine.process(100, f"/docker/{A}")
+    collector = collector_of(machine)
+    (sampled,) = rows_of(collector.collect(tick_of(machine.host.proc, boottime=10 * 10**9)), "container")
+    late = ContainerRow(
+        container_id=A, cgroup_inode=sampled.cgroup_inode, cpu_time=10**9, cpu_source="reading"
+    )
+    late.end_boottime, late.cpu_time_high = 11 * 10**9, 40 * 10**9
+    collector._book.keep([ContainerEnd(container_id=A, row=late)])
+    shutil.rmtree(machine.host.proc / "100")
+    (row,) = rows_of(collector.collect(tick_of(machine.host.proc, boottime=20 * 10**9)), "container")
+    assert (row.cpu_time, row.cpu_source) == (5 * 10**9, "reading")
+    assert row.cpu_time_high == 5 * 10**9 + 10**9 * os.cpu_count()
 
 
 def test_the_hosts_network_is_marked_as_shared(tmp_path, collector_of):

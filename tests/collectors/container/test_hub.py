@@ -20,7 +20,8 @@ from vmsonar.collectors.container.wire import (
 )
 from vmsonar.collectors.protocol import to_line
 from vmsonar.companion import hub as hub_module
-from vmsonar.companion.hub import Endings, Hub
+from vmsonar.companion.hub import Hub
+from vmsonar.companion.lives import Lives
 from vmsonar.host.clock import Clock
 from vmsonar.host.roots import Host
 
@@ -31,7 +32,7 @@ OK = EngineState(socket="/s", state="ok", engine="docker")
 
 @pytest.fixture
 def hub():
-    made = Hub(Endings(Host(), limit=8))
+    made = Hub(Lives(Host(), limit=64))
     stopping = threading.Event()
     thread = threading.Thread(target=made.run, args=(stopping, False))
     thread.start()
@@ -173,6 +174,7 @@ def test_a_companion_that_cannot_listen_says_so_in_one_line(tmp_path):
 
 
 def test_a_process_that_is_in_no_container_is_not_watched():
-    endings = Endings(Host(), limit=8)
-    assert endings.watch(A, os.getpid()) is None
-    assert endings.watch(A, 2**22 - 1) is None
+    lives = Lives(Host(), limit=64)
+    assert not lives.found(A, os.getpid())
+    assert not lives.found(A, 2**22 - 1)
+    lives.close()

@@ -159,3 +159,20 @@ def test_one_and_many_are_told_apart() -> None:
 def test_only_kills_outside_of_containers_are_the_machines(in_containers: int, expected: list[str]) -> None:
     figures = {"oom_kills": 2.0, "container_oom_kills": float(in_containers)}
     assert [verdict.rule for verdict in judge(load_rules(), "machine", "a", "vm", figures)] == expected
+
+
+@pytest.mark.parametrize(
+    ("below", "rule", "says"),
+    [
+        (0.0, "container_out_of_memory", "1 time: it reached its memory limit of 60 MiB"),
+        (
+            1.0,
+            "container_killed_below_limit",
+            "1 time, with at most 20 MiB charged to it: the machine or a group above it ran out of memory",
+        ),
+    ],
+)
+def test_a_killed_container_is_told_what_ran_out(below: float, rule: str, says: str) -> None:
+    figures = {"oom_kills": 1.0, "memory_limit": 60.0 * 2**20, "memory_charged_peak": 20.0 * 2**20}
+    (verdict,) = judge(load_rules(), "container", "a", "web", figures | {"killed_below_limit": below})
+    assert (verdict.rule, verdict.says) == (rule, says)

@@ -56,6 +56,15 @@ class Hierarchies:
             return "hybrid" if self._v2 else "v1"
         return "v2" if self._v2 else None
 
+    @property
+    def root(self) -> Path | None:
+        """The folder of the hierarchy whose clock is read: all containers have a group in it."""
+        return self._v1.get("cpuacct") or self._v1.get("memory") or self._v2
+
+    def at_path(self, path: str) -> Group | None:
+        """The group that has this path in every hierarchy."""
+        return self.at(dict.fromkeys(("", *V1_CONTROLLERS), path))
+
     def of_process(self, pid: int, container_id: str) -> Group | None:
         """The group of the container, by one of its processes; None if that one has left it."""
         try:
@@ -85,12 +94,11 @@ class Hierarchies:
 
     def walk(self) -> dict[str, Group]:
         """Every container's group, found in the tree itself: for where processes cannot be seen."""
-        root = self._v1.get("cpuacct") or self._v1.get("memory") or self._v2
         found = {}
-        for path in _folders(root) if root else ():
+        for path in _folders(self.root) if self.root else ():
             member = membership(f"0::{path}\n".encode())
             if member.container_id and member.path == path:
-                group = self.at(dict.fromkeys(("", *V1_CONTROLLERS), path))
+                group = self.at_path(path)
                 if group is not None:
                     found[member.container_id] = group
         return found
@@ -182,6 +190,10 @@ class _File:
         self._size = _FIRST_SIZE
         self.text: bytes | None = None
 
+    @property
+    def is_kept(self) -> bool:
+        return self._descriptor is not None
+
     def changed(self) -> bool:
         """Reads it; whether it says something else than last time."""
         text = self._read_once() if self._descriptor is None else self._read(self._descriptor)
@@ -229,6 +241,10 @@ class GroupReader:
         self._known: set[tuple[str, tuple[tuple[str, ...], ...]]] = set()
         self._absent: list[tuple[str, CgroupSource]] = []
         self._settling = _SETTLING
+        #: Where the inode is looked up that tells one life of a container from the next.
+        self.folder = group.sources[0][0]
+        #: Whether the last reading got the CPU time, whatever became of the rest.
+        self.counted = False
         self.add(group)
 
     @property
@@ -253,8 +269,11 @@ class GroupReader:
         if everything:
             self._settling -= 1
             self._absent = [pair for pair in self._absent if not self._open(*pair)]
+        self.counted = False
         try:
+            self._check_identity()
             self.active = self._clock is None or self._refresh(*self._clock)
+            self.counted = self._clock is not None
             if self.active or everything:
                 for source, files in self._often:
                     if everything or not (source.unless and getattr(self.row, source.unless)):
@@ -266,7 +285,7 @@ class GroupReader:
             return False
         return self._clock is not None or bool(self._often)
 
-    def put(self, fields: Mapping[str, int | bool]) -> None:
+    def put(self, fields: Mapping[str, int | bool | None]) -> None:
         """Adds what does not come from the group."""
         for name, value in fields.items():
             if getattr(self.row, name) != value:
@@ -282,6 +301,16 @@ class GroupReader:
         for _, files in [*self._often, *self._rare, *([self._clock] if self._clock else [])]:
             for file in files:
                 file.close(self._descriptors)
+
+    def _check_identity(self) -> None:
+        """Raises OSError for a group made anew at the same path; a kept descriptor would say so itself."""
+        if self.row.cgroup_inode is None:
+            # After the files were opened: if it is the successor's, reading them fails.
+            self.row.cgroup_inode = os.stat(self.folder).st_ino
+            return
+        is_kept = self._clock is None or self._clock[1][0].is_kept
+        if not is_kept and os.stat(self.folder).st_ino != self.row.cgroup_inode:
+            raise OSError(f"{self.folder} is another group by now")
 
     def _open(self, folder: str, source: CgroupSource) -> bool:
         """Opens the files of one source; False when one of them is not there, or not yet."""
@@ -322,3 +351,20 @@ class GroupReader:
             except OSError:
                 continue
         return None
+
+
+#: What a container has at one moment: after its end that says nothing about its life.
+_GAUGES = (
+    "memory_used", "memory_anonymous", "memory_file", "memory_inactive_file", "memory_shared", "swap_used",
+    "processes",
+)  # fmt: skip
+
+
+def end_row(row: ContainerRow, end: int, source: str, read_at: int) -> ContainerRow:
+    """Makes the row of a life's end out of its last reading; one from before the end gets its bound."""
+    for name in _GAUGES:
+        setattr(row, name, None)
+    row.end_boottime, row.cpu_source = end, source
+    if source != "final":
+        row.cpu_time_high = (row.cpu_time or 0) + max(0, end - read_at) * (os.cpu_count() or 1)
+    return row

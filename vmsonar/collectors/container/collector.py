@@ -3,19 +3,20 @@
 import os
 import resource
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from importlib.util import find_spec
 
 from vmsonar_archive.format.lines import encode_row
-from vmsonar_archive.records import Capability, ContainerInfoRow, Engine
+from vmsonar_archive.records import Capability, ContainerInfoRow, ContainerRow, Engine
 from vmsonar_archive.system.errors import way_to_add
 
 from vmsonar.collectors.base import Collector, Rows, Setup, Tick, Trouble, Troubles, capability
-from vmsonar.collectors.container.cgroup import Descriptors, Group, GroupReader, Hierarchies
+from vmsonar.collectors.container.cgroup import Descriptors, Group, GroupReader, Hierarchies, end_row
 from vmsonar.collectors.container.link import COMPANION_SOCKET, Book, Companion, Link
 from vmsonar.collectors.container.network import Networks
-from vmsonar.collectors.container.owner import Owners, event_row, info_row, owner_of
-from vmsonar.collectors.container.wire import ContainerEvent, engine_sockets
+from vmsonar.collectors.container.owner import Owners, event_row, info_row, owner_of, parse_time
+from vmsonar.collectors.container.wire import ContainerEvent, ContainerFacts, engine_sockets
 from vmsonar.host.cgroups import membership
 from vmsonar.host.files import read_text
 from vmsonar.host.roots import Host
@@ -31,6 +32,9 @@ _UNCOUNTED = (
 _RARELY_NS = 60_000_000_000
 # How many processes of a container are asked where it is, and how many containers that went are remembered.
 _TRIES = 3
+_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+# An engine tells of a start at most that long after the first process, whose start is in coarser ticks.
+_LATEST_START = 30_000_000_000
 _REMEMBERED = 256
 
 
@@ -46,6 +50,10 @@ class Live:
     cgroup: str | None
     #: Its owners, found while its processes could still be read.
     owners: Owners | None = None
+    #: Boot clock of its last reading.
+    read_at: int = 0
+    #: Whether the engine's start was compared with that of the first process.
+    is_dated: bool = False
 
 
 class LiveContainers:
@@ -59,10 +67,13 @@ class LiveContainers:
         self.by_id: dict[str, Live] = {}
         #: The last ones that went: the engine tells of an end after it.
         self.departed: dict[str, Live] = {}
+        #: Those that went since the last sample.
+        self.lost: list[Live] = []
 
     def update(self, tick: Tick, everything: bool) -> tuple[list[str], list[str]]:
         """Reads every container; returns the ids that came and those that went."""
         before = set(self.by_id)
+        self.lost = []
         # What the tree itself shows, where processes do not tell.
         walked = self.hierarchies.walk() if self._processes_hidden or not tick.processes else None
         seen: Mapping[str, list[int]] = tick.containers if walked is None else {key: [] for key in walked}
@@ -73,7 +84,9 @@ class LiveContainers:
             if live.pid not in pids:
                 live.pid = min(pids, key=lambda pid: _age(tick, [pid]), default=None)
             self._complete(live)
-            if not live.reader.read(everything):
+            if live.reader.read(everything):
+                live.read_at = tick.boottime
+            else:
                 self._drop(live.container_id)
         new = [container_id for container_id in seen if container_id not in self.by_id]
         for container_id in sorted(new, key=lambda name: _age(tick, seen[name])):
@@ -98,7 +111,11 @@ class LiveContainers:
             return
         engine = membership(f"0::{group.path}\n".encode()).engine
         first = oldest[0] if oldest else None
-        self.by_id[container_id] = Live(container_id, reader, first, engine, group.path)
+        if first is not None and first in tick.processes:
+            reader.row.start_boottime = tick.processes[first].start_ticks * _TICK_NS
+        self.by_id[container_id] = Live(
+            container_id, reader, first, engine, group.path, read_at=tick.boottime
+        )
 
     def _complete(self, live: Live) -> None:
         """Looks for the groups of a new container once more: with v1 it joins one hierarchy after the other."""
@@ -110,6 +127,7 @@ class LiveContainers:
     def _drop(self, container_id: str) -> None:
         live = self.by_id.pop(container_id)
         live.reader.close()
+        self.lost.append(live)
         self.departed[container_id] = live
         if len(self.departed) > _REMEMBERED:
             del self.departed[next(iter(self.departed))]
@@ -155,7 +173,7 @@ class ContainerCollector(Collector):
             self._rarely_due = tick.boottime + _RARELY_NS
             self._users.refresh()
         came, went = self._live.update(tick, rare)
-        self._add_numbers(rows, rare)
+        self._add_numbers(rows, tick, rare)
         self._add_infos(rows, tick.fresh, rare)
         self._add_events(rows, came, went)
         self._troubles.tell(self._current_troubles(), tick, rows)
@@ -187,23 +205,67 @@ class ContainerCollector(Collector):
         self._live.close()
         self._link.close()
 
-    def _add_numbers(self, rows: Rows, everything: bool) -> None:
+    def _add_numbers(self, rows: Rows, tick: Tick, everything: bool) -> None:
         self._networks.begin(self._live.by_id)
         for live in self._live.by_id.values():
             facts = self._book.facts.get(live.container_id)
+            if facts is not None and (not live.is_dated or live.container_id in self._book.changed):
+                self._date(live, facts, tick)
             pid = live.pid or (facts.pid if facts else None)
             if pid is not None and (everything or live.reader.active):
-                live.reader.put(self._networks.of(live.container_id, pid) or {})
-        rows.extend("container", [live.reader.encoded() for live in self._live.by_id.values()])
-        # A container that ended since the last sample: its last reading. One that runs again has a row.
-        ended = [row for name, row in self._book.ends.items() if name not in self._live.by_id]
+                since = live.reader.row.start_boottime
+                live.reader.put(self._networks.of(live.container_id, pid, since) or {})
+        # Lives that ended come before those that go on: a container may have been started again.
+        ended = [*map(self._best_known, self._book.ends), *self._unheard_ends(tick)]
         rows.extend("container", [encode_row(row) for row in ended])
+        over = {row.cgroup_inode for row in ended}
+        readers = (live.reader for live in self._live.by_id.values())
+        rows.extend("container", [each.encoded() for each in readers if _is_living(each.row, over)])
+
+    def _date(self, live: Live, facts: ContainerFacts, tick: Tick) -> None:
+        """Takes the engine's start for this life's, unless it is of another one."""
+        live.is_dated = True
+        first, started = live.reader.row.start_boottime, parse_time(facts.started)
+        if started is None:
+            return
+        start = tick.boottime - round((tick.time - started).total_seconds() * 1e9)
+        if first is None or first <= start < first + _LATEST_START:
+            live.reader.put({"start_boottime": start})
+
+    def _best_known(self, row: ContainerRow) -> ContainerRow:
+        """The row of an end; where the companion came too late, with our own last reading if that is newer."""
+        known = self._live.by_id.get(row.container_id) or self._live.departed.get(row.container_id)
+        if row.cpu_time_high is None or row.end_boottime is None or known is None:
+            return row
+        ours = known.reader.row
+        if (ours.cpu_time or 0) <= (row.cpu_time or 0) or row.cgroup_inode not in (None, ours.cgroup_inode):
+            return row
+        source = "final" if known.read_at >= row.end_boottime else "reading"
+        newer = end_row(copy(ours), row.end_boottime, source, known.read_at)
+        if newer.cpu_time_high is not None:
+            newer.cpu_time_high = min(newer.cpu_time_high, row.cpu_time_high)
+        newer.start_boottime = row.start_boottime or ours.start_boottime
+        return newer
+
+    def _unheard_ends(self, tick: Tick) -> list[ContainerRow]:
+        """Rows for containers that went and of which no engine tells: they ended after our last reading."""
+        told = {row.cgroup_inode for row in self._book.ends}
+        heard = self._book.facts if self._link.state == "ok" else {}
+        lost = [live for live in self._live.lost if live.container_id not in heard]
+        rows = []
+        for live in lost:
+            if live.reader.row.cgroup_inode not in told:
+                row = end_row(live.reader.row, tick.boottime, "reading", live.read_at)
+                row.end_boottime = live.read_at
+                rows.append(row)
+        return rows
 
     def _add_infos(self, rows: Rows, fresh: bool, rare: bool) -> None:
         if fresh:
             self._infos.clear()
         # Containers that something happened to, whether they live or not.
-        mentioned = {event.container_id for event in self._book.events} | self._book.ends.keys()
+        mentioned = {event.container_id for event in self._book.events}
+        mentioned |= {row.container_id for row in self._book.ends}
         changed = self._book.changed | mentioned
         for container_id in [*self._live.by_id, *sorted(mentioned - self._live.by_id.keys())]:
             if rare or container_id in changed or container_id not in self._infos:
@@ -246,6 +308,11 @@ class ContainerCollector(Collector):
         if state == "absent" and not self._book.heard and not have_names:
             return []
         return [(state if state == "companion" else f"engine_{state}", detail)]
+
+
+def _is_living(row: ContainerRow, over: set[int | None]) -> bool:
+    """Whether a row is a sample: a group in which nobody is left is about to go."""
+    return row.processes != 0 and row.cgroup_inode not in over
 
 
 def make(setup: Setup) -> Collector:

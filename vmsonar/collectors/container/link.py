@@ -86,7 +86,8 @@ class Book:
     def __init__(self) -> None:
         self.facts: dict[str, ContainerFacts] = {}
         self.events: list[ContainerEvent] = []
-        self.ends: dict[str, ContainerRow] = {}
+        #: The rows of lives that ended, in that order.
+        self.ends: list[ContainerRow] = []
         #: Containers about which something new was said.
         self.changed: set[str] = set()
         #: Whether any engine has ever answered: if so, it is asked for starts and ends, not guessed.
@@ -99,7 +100,7 @@ class Book:
         """Notes the messages of one tick; what went at the last one is forgotten now."""
         for container_id in self._gone:
             self.facts.pop(container_id, None)
-        self.events, self.ends, self.changed, self._gone = [], {}, set(), set()
+        self.events, self.ends, self.changed, self._gone = [], [], set(), set()
         for message in (*self._early, *messages):
             self._note(message)
         self._early.clear()
@@ -138,7 +139,7 @@ class Book:
         elif isinstance(message, ContainerEvent):
             self.events.append(message)
         elif isinstance(message, ContainerEnd):
-            self.ends[message.container_id] = message.row
+            self.ends.append(message.row)
         elif isinstance(message, ContainerGone):
             self._gone.add(message.container_id)
         elif isinstance(message, EngineState):

@@ -50,23 +50,24 @@ class Networks:
     def __init__(self, proc: Path) -> None:
         self._proc = proc
         self._host = namespace_of(proc, 1) or namespace_of(proc, "self")
-        self._owners: dict[int, str] = {}
+        #: By namespace: the container seen first in it, and when that one started.
+        self._owners: dict[int, tuple[str, int | None]] = {}
         self._inodes: dict[str, tuple[int, int]] = {}
         #: By namespace: what its file said, and what that means.
         self._traffic: dict[int, tuple[bytes, Traffic]] = {}
         self._seen: set[int] = set()
 
     def begin(self, alive: Collection[str]) -> None:
-        """A new tick: forgets containers that are gone, and their namespaces."""
+        """A new tick: forgets containers that are gone, and their namespaces: the kernel gives numbers anew."""
         self._seen = set()
-        if len(self._inodes) > len(alive):
+        if self._inodes.keys() - alive:
             self._inodes = {name: found for name, found in self._inodes.items() if name in alive}
-            left = {inode for _, inode in self._inodes.values()}
-            self._owners = {inode: name for inode, name in self._owners.items() if name in alive}
-            self._traffic = {inode: found for inode, found in self._traffic.items() if inode in left}
+            self._forget_namespaces()
 
-    def of(self, container_id: str, pid: int) -> dict[str, int | bool] | None:
-        """The network fields of a container, by one of its processes; None when that one is gone."""
+    def of(
+        self, container_id: str, pid: int, since: int | None = None
+    ) -> dict[str, int | bool | None] | None:
+        """The network fields of a container that started then, by one of its processes; None when that one is gone."""
         inode = self._inode(container_id, pid)
         if inode is None:
             return None
@@ -79,15 +80,30 @@ class Networks:
             if inode not in self._traffic or self._traffic[inode][0] != text:
                 self._traffic[inode] = (text, parse_net_dev(text))
         # The first one seen in a namespace owns it: asked in order of age, that is the one that made it.
-        owner = self._owners.setdefault(inode, container_id)
-        shared = inode == self._host or owner != container_id
-        return self._traffic[inode][1]._asdict() | {"network_namespace": inode, "network_shared": shared}
+        owner, begun = self._owners.get(inode, ("", 0 if inode == self._host else since))
+        if owner not in self._inodes:
+            owner = container_id
+        self._owners[inode] = owner, begun
+        return self._traffic[inode][1]._asdict() | {
+            "network_namespace": inode,
+            "network_since": begun,
+            "network_shared": inode == self._host or owner != container_id,
+        }
+
+    def _forget_namespaces(self) -> None:
+        left = {inode for _, inode in self._inodes.values()}
+        self._owners = {inode: found for inode, found in self._owners.items() if inode in left}
+        self._traffic = {inode: found for inode, found in self._traffic.items() if inode in left}
 
     def _inode(self, container_id: str, pid: int) -> int | None:
         known = self._inodes.get(container_id)
         if known is not None and known[0] == pid:
             return known[1]
         inode = namespace_of(self._proc, pid)
+        if known is not None and known[1] != inode:
+            # Started again, in another network: what it had may be somebody else's next.
+            del self._inodes[container_id]
+            self._forget_namespaces()
         if inode is not None:
             self._inodes[container_id] = (pid, inode)
         return inode

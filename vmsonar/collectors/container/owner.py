@@ -100,11 +100,11 @@ def info_row(
     if facts is not None:
         for name in _TOLD:
             setattr(row, name, getattr(facts, name))
-        row.created, row.started = _parse_time(facts.created), _parse_time(facts.started)
+        row.created, row.started = parse_time(facts.created), parse_time(facts.started)
     return row
 
 
-def _parse_time(text: str | None) -> datetime | None:
+def parse_time(text: str | None) -> datetime | None:
     """An engine's time in UTC; engines write nanoseconds and any offset."""
     try:
         return datetime.fromisoformat(text).astimezone(UTC) if text else None
@@ -119,7 +119,10 @@ def event_row(ids: SeriesIds, event: ContainerEvent) -> EventRow:
         happened=_EPOCH + timedelta(microseconds=event.time_ns // 1000) if event.time_ns else None,
         series_id=ids.container(event.container_id),
         container_id=event.container_id,
+        subject="container" if event.action == "die" else None,
         exit_code=event.exit_code,
+        exit_source="engine" if event.exit_code is not None else None,
+        runtime=event.runtime,
         cpu_time=event.cpu_time,
         detail=event.detail,
     )

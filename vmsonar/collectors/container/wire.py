@@ -53,11 +53,12 @@ class ContainerEvent(WireMessage, kw_only=True, tag="event"):
     time_ns: int
     exit_code: int | None = None
     cpu_time: int | None = None
+    runtime: int | None = None
     detail: str | None = None
 
 
 class ContainerEnd(WireMessage, kw_only=True, tag="end"):
-    """The last reading of a control group, taken between the end of its processes and its removal."""
+    """The row of a life's end: its control group, read between the end of its processes and its removal if possible."""
 
     container_id: str
     row: ContainerRow

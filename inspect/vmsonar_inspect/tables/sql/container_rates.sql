@@ -1,11 +1,18 @@
--- What every container did between two samples; its first interval begins at its own start.
+-- What every container did between two samples; the first interval of each life begins at its own start.
 WITH stepped AS (
     SELECT
         c.*,
-        LAG(boottime) OVER w AS before,
+        COALESCE(end_boottime, boottime) AS read_at,
+        LAG(COALESCE(end_boottime, boottime)) OVER w AS before,
         {values_before}
     FROM container AS c
-    WINDOW w AS (PARTITION BY archive, boot, container_id ORDER BY boottime)
+    -- A life that was never read has no rates.
+    WHERE cpu_source IS NULL OR cpu_source <> 'events'
+    WINDOW w AS (
+        -- Another control group is another life; older records do not tell them apart.
+        PARTITION BY archive, boot, container_id, COALESCE(cgroup_inode, 0)
+        ORDER BY boottime, COALESCE(end_boottime, boottime)
+    )
 ),
 
 starts AS (
@@ -14,27 +21,35 @@ starts AS (
     WHERE started IS NOT NULL
 ),
 
+firsts AS (
+    SELECT archive, boot, MIN(boottime) AS first_boottime
+    FROM sample_intervals
+    GROUP BY archive, boot
+),
+
 news AS (
     SELECT s.archive, s.run, s.boot, s.seq, s.container_id
     FROM stepped AS s
     JOIN sample_intervals AS i
         ON s.archive = i.archive AND s.run = i.run AND s.boot = i.boot AND s.seq = i.seq
     JOIN starts AS b ON s.archive = b.archive AND s.container_id = b.container_id
-    WHERE s.before IS NULL AND b.started > i.previous_time AND b.started <= s.time
+    WHERE s.start_boottime IS NULL AND s.before IS NULL AND b.started > i.previous_time AND b.started <= s.time
     GROUP BY s.archive, s.run, s.boot, s.seq, s.container_id
 ),
 
 begun AS (
     SELECT
         s.*,
-        x.container_id IS NOT NULL AS is_new,
+        s.before IS NULL AND (s.start_boottime >= f.first_boottime OR x.container_id IS NOT NULL) AS is_new,
         CASE
             -- Started again, at the earliest after the sample before: it did not stand idle until then.
             WHEN s.cpu_time < s.cpu_time_before THEN LEAST((s.boottime - s.before) / 1e9, i.interval_seconds)
-            WHEN s.before IS NOT NULL THEN (s.boottime - s.before) / 1e9
+            WHEN s.before IS NOT NULL THEN NULLIF((s.read_at - s.before) / 1e9, 0)
+            WHEN s.start_boottime >= f.first_boottime THEN GREATEST((s.read_at - s.start_boottime) / 1e9, 0.1)
             WHEN x.container_id IS NOT NULL THEN i.interval_seconds
         END AS seconds
     FROM stepped AS s
+    JOIN firsts AS f ON s.archive = f.archive AND s.boot = f.boot
     JOIN sample_intervals AS i
         ON s.archive = i.archive AND s.run = i.run AND s.boot = i.boot AND s.seq = i.seq
     LEFT JOIN news AS x
@@ -56,8 +71,10 @@ SELECT
     n.name, -- name given by the engine
     n.image, -- image as it was asked for
     n.user_name, -- owner
-    d.seconds AS interval_seconds, -- seconds since the row before, or since the sample before its start
+    d.seconds AS interval_seconds, -- seconds of its life since the row before, or since its start
     d.cpu_time_rise / 1e9 AS cpu_seconds, -- seconds of CPU time since then
+    (d.cpu_time_rise + d.cpu_time_high - d.cpu_time) / 1e9 AS cpu_seconds_high, -- the most that can be, where it was read before its end
+    d.end_boottime, -- end of this life, nanoseconds after boot; null in samples of a container that goes on
     d.cpu_time_rise / 1e9 / d.seconds AS cpu_cores, -- cores in use
     d.cpu_user_time_rise / 1e9 / d.seconds AS cpu_user_cores, -- cores: user mode
     d.cpu_system_time_rise / 1e9 / d.seconds AS cpu_system_cores, -- cores: kernel
@@ -67,6 +84,7 @@ SELECT
     d.memory_used, -- bytes charged, page cache included
     CASE WHEN d.memory_used < d.memory_inactive_file THEN 0 ELSE d.memory_used - d.memory_inactive_file END AS memory_working, -- bytes charged without cache that can be dropped at once
     d.memory_anonymous, -- bytes of anonymous memory
+    d.memory_peak AS memory_charged_peak, -- bytes, the kernel's own peak of this life, page cache included
     d.memory_limit, -- bytes it may use; null without a limit
     d.swap_used, -- bytes in swap
     d.processes, -- tasks now

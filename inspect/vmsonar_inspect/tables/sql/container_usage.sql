@@ -5,10 +5,13 @@ WITH rolled AS (
         {usage_columns},
         MAX(CASE WHEN measure = 'cpu_user' THEN total END) AS cpu_user_seconds,
         MAX(CASE WHEN measure = 'cpu_system' THEN total END) AS cpu_system_seconds,
+        MAX(CASE WHEN measure = 'cpu_doubt' THEN total END) / 1e9 AS cpu_doubt_seconds,
+        CAST(MAX(CASE WHEN measure = 'memory_charged_peak' THEN maximum END) AS BIGINT) AS memory_charged_peak,
         MAX(CASE WHEN measure = 'cpu_quota' THEN maximum END)
         / MAX(CASE WHEN measure = 'cpu_period' AND maximum > 0 THEN maximum END) AS cpu_limit_cores,
         MAX(CASE WHEN measure = 'throttled' THEN total END) AS throttled_seconds,
         CAST(MAX(CASE WHEN measure = 'memory_limit' THEN maximum END) AS BIGINT) AS memory_limit,
+        MAX(CASE WHEN measure = 'memory_unlimited' THEN maximum END) > 0 AS memory_unlimited,
         CAST(MAX(CASE WHEN measure = 'processes' THEN maximum END) AS BIGINT) AS processes_peak,
         CAST(MAX(CASE WHEN measure = 'oom_kills' THEN total END) AS BIGINT) AS oom_kills,
         CAST(MAX(CASE WHEN measure = 'received_bytes' THEN total END) AS BIGINT) AS received_bytes,
@@ -36,8 +39,9 @@ SELECT
     r.first_time, -- first sample that shows it
     r.last_time, -- last sample that shows it
     r.samples, -- samples that show it
-    r.recorded_seconds, -- seconds covered by intervals
+    r.recorded_seconds, -- seconds of its lives that intervals cover
     r.cpu_seconds, -- seconds of CPU time while recorded
+    COALESCE(r.cpu_seconds, 0) + r.cpu_doubt_seconds AS cpu_seconds_high, -- the most that can be, where lives were last read before their end
     r.cpu_user_seconds, -- of these in user mode
     r.cpu_system_seconds, -- of these in the kernel
     {core_columns}
@@ -45,8 +49,10 @@ SELECT
     r.throttled_seconds, -- seconds throttled
     r.memory_median, -- bytes without cache that can be dropped at once, median
     r.memory_p95, -- bytes, 95th percentile
-    r.memory_peak, -- bytes, highest sample
+    r.memory_peak, -- bytes, highest sample: a lower bound
+    r.memory_charged_peak, -- bytes, the kernel's own peak, page cache included
     r.memory_limit, -- bytes it may use; null without a limit
+    r.memory_unlimited, -- it had no memory limit of its own, at least at times
     r.processes_peak, -- most tasks at once
     r.oom_kills, -- processes killed for want of memory
     r.read_bytes, -- bytes read from block devices

@@ -16,6 +16,8 @@ WITH stepped AS (
 SELECT
     {sample_columns}
     interface, -- name of the interface
+    interface_kind, -- physical, lower (physical, below another one that counts its packets too), loopback or virtual
+    default_route, -- a default route leads through it
     seconds AS interval_seconds, -- seconds since the row before
     CASE WHEN received_step >= 0 THEN received_step / seconds END AS received_bytes_per_second, -- bytes received per second
     CASE WHEN sent_step >= 0 THEN sent_step / seconds END AS sent_bytes_per_second, -- bytes sent per second

@@ -34,27 +34,23 @@ disks AS (
     GROUP BY archive, run, boot, seq
 ),
 
--- What stays on the machine, and what is built upon another interface (bridges, VLANs, tunnels), would count twice. So
--- would on Azure the interface of accelerated networking: the one above it counts its packets as well.
+-- Out of the machine lead its own devices; what is built upon them (bridges, VLANs, tunnels) would count twice. A machine
+-- without devices of its own, such as a container, has the interfaces of its default routes.
+devices AS (
+    SELECT archive, run, boot, seq, MAX(CASE WHEN interface_kind = 'physical' THEN 1 ELSE 0 END) AS has_devices
+    FROM net
+    GROUP BY archive, run, boot, seq
+),
+
 nets AS (
     SELECT
-        archive, run, boot, seq,
-        SUM(received_bytes_per_second) AS net_received,
-        SUM(sent_bytes_per_second) AS net_sent
-    FROM net_rates
-    WHERE
-        interface <> 'lo' AND interface NOT LIKE 'veth%' AND interface NOT LIKE 'docker%'
-        AND interface NOT LIKE 'br%' AND interface NOT LIKE 'vmbr%' AND interface NOT LIKE 'virbr%'
-        AND interface NOT LIKE 'lxc%' AND interface NOT LIKE 'lxd%' AND interface NOT LIKE 'cni%'
-        AND interface NOT LIKE 'podman%' AND interface NOT LIKE 'cali%' AND interface NOT LIKE 'flannel%'
-        AND interface NOT LIKE 'cilium%' AND interface NOT LIKE 'vxlan%' AND interface NOT LIKE 'geneve%'
-        AND interface NOT LIKE 'bond%' AND interface NOT LIKE 'team%' AND interface NOT LIKE 'vlan%'
-        AND interface NOT LIKE '%.%' AND interface NOT LIKE 'tun%' AND interface NOT LIKE 'tap%'
-        AND interface NOT LIKE 'vnet%' AND interface NOT LIKE 'wg%' AND interface NOT LIKE 'tailscale%'
-        AND interface NOT LIKE 'macv%' AND interface NOT LIKE 'ipvl%' AND interface NOT LIKE 'ovs-%'
-        AND interface NOT LIKE 'dummy%' AND interface NOT LIKE 'ifb%'
-        AND NOT (interface LIKE 'enP%' AND archive IN (SELECT l.archive FROM latest_sysinfo AS l WHERE l.cloud_provider = 'azure'))
-    GROUP BY archive, run, boot, seq
+        n.archive, n.run, n.boot, n.seq,
+        SUM(n.received_bytes_per_second) AS net_received,
+        SUM(n.sent_bytes_per_second) AS net_sent
+    FROM net_rates AS n
+    JOIN devices AS v ON n.archive = v.archive AND n.run = v.run AND n.boot = v.boot AND n.seq = v.seq
+    WHERE n.interface_kind = 'physical' OR (v.has_devices = 0 AND n.default_route) OR {named_outward}
+    GROUP BY n.archive, n.run, n.boot, n.seq
 ),
 
 pressures AS (
