@@ -2,9 +2,9 @@
 
 The rule for rises: a series that began since the sample before counted from zero; a counter that fell was reset, and
 its rise is its new value in tables whose counters restart at zero (RESET_TO_ZERO), unknown in others. Each life of a
-container (cgroup_inode) counts from zero. An interval lasts from the row before, or from the start, to the row or to the
-death of its last member. A job's row that finds nobody is an end: its counters count, its gauges do not. The views of
-vmsonar_inspect follow this rule in SQL (tables/views.py).
+container (cgroup_inode) counts from zero. An interval lasts from the row before, or from the start, to the row or to
+the death of its last member. A job's row that finds nobody is an end: its counters count, its gauges do not. The views
+of vmsonar_inspect follow this rule in SQL (tables/views.py).
 """
 
 import math

@@ -19,6 +19,7 @@ from tests.collectors.process.recorder import (
     seconds,
 )
 from tests.making.archives import open_writer, utc_now
+from tests.parts import requires
 from tests.real.wait import wait_for_cpu
 from vmsonar.collectors.base import Tick
 from vmsonar.collectors.process.jobs import Last, read_last
@@ -205,3 +206,24 @@ def test_a_job_is_called_by_what_its_leader_became() -> None:
     assert (first.program, then.program) == (first.program, "sleep")
     assert first.program != "sleep"
     assert then == msgspec.structs.replace(first, program="sleep", command="sleep")
+
+
+@requires("root")
+def test_a_group_of_two_users_is_a_job_for_each() -> None:
+    code = "import os, sys, time\npid = os.fork()\nif not pid: os.setuid(54321)\n"
+    code += "end = time.process_time() + (0.3 if pid else 0.6)\nwhile time.process_time() < end: pass\n"
+    code += "if pid: print('y', flush=True); sys.stdin.readline(); os.waitpid(pid, 0)\nelse: time.sleep(2)\n"
+    with recording() as recorder, work.spawn(code) as process:
+        recorder.sample()
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.6)
+        sample = recorder.sample()
+        infos = {info.user_id: info for info in recorder.job_infos(process.pid)}
+        rows = {(row.pgid, row.start_ticks): row for row in sample.job}
+        used = {uid: seconds(rows[info.pgid, info.start_ticks]) for uid, info in infos.items()}
+        process.communicate(b"\n")
+        recorder.sample()
+    assert used.keys() == {0, 54321}
+    assert used[54321] == pytest.approx(0.6, abs=0.1)
+    assert len(recorder.ends(process.pid)) == 2

@@ -17,6 +17,9 @@ from vmsonar.collectors.process.model import Job, Process
 #: Two numbers that name a process or a job during one boot: its id and when it started.
 Key = tuple[int, int]
 
+# Stands for the group in the table where a job holds what a user's jobs used together; no group has such a number.
+_STRAY = -1
+
 
 class _Infos(msgspec.Struct):
     job_info: list[JobInfoRow] = []
@@ -45,45 +48,55 @@ def read_last(root: Path) -> Last | None:
 
 
 class JobTable:
-    """Jobs by process group; what a filter leaves out forms jobs of its own that are not shown."""
+    """Jobs by process group and user; what a filter leaves out forms jobs of its own that are not shown."""
 
     def __init__(self, ids: SeriesIds) -> None:
         self._ids = ids
-        self._jobs: dict[tuple[int, bool], Job] = {}
+        self._jobs: dict[tuple[int, int | None, bool], Job] = {}
+        self._groups: dict[int, list[Job]] = {}
         self._retired: list[Job] = []
         self._ended: list[Job] = []
 
     def place(self, process: Process, boot: str) -> Job | None:
         """Puts a process into the job of its group; returns the job if it begins with it."""
-        old = process.job
-        if old is not None and old.pgid == process.pgid and old.is_shown == process.kept:
-            return None
+        old, uid = process.job, _uid(process)
         if old is not None:
+            same_user = uid is None or old.uid is None or uid == old.uid
+            if same_user and old.pgid == process.pgid and old.is_shown == process.kept:
+                return None
             self.leave(process)
-        key = (process.pgid, process.kept)
+        key = (process.pgid, uid, process.kept)
         job = self._jobs.get(key)
         began = job is None or _is_another_group(job, process)
         if job is None or began:
             if job is not None:
                 self._retired.append(job)
-            series_id = self._ids.job(boot, process.pgid, process.start_ticks)
-            job = self._jobs[key] = Job(process.pgid, process.start_ticks, series_id, process.kept)
+                self._groups[job.pgid].remove(job)
+            start = process.start_ticks
+            while any(other.start == start for other in self._groups.get(process.pgid, ())):
+                start += 1  # two users of one group that began in one tick have two names
+            series_id = self._ids.job(boot, process.pgid, start)
+            job = Job(process.pgid, start, series_id, process.kept, uid=uid)
+            self._enter(key, job)
         job.join(process)
         return job if began else None
 
+    def _enter(self, key: tuple[int, int | None, bool], job: Job) -> None:
+        self._jobs[key] = job
+        self._groups.setdefault(job.pgid, []).append(job)
+
     def find(self, pgid: int) -> Job | None:
-        """The job of a group that is recorded and has members, or has just lost its last."""
-        return self._jobs.get((pgid, True)) or next(
-            (job for job in self._ended if job.pgid == pgid and job.is_shown), None
-        )
+        """The job of a group that is recorded and has members, or has just lost its last: of several the first."""
+        known = (*self._groups.get(pgid, ()), *(job for job in self._ended if job.pgid == pgid))
+        return next((job for job in known if job.is_shown and not job.is_stray), None)
 
     def stray(self, uid: int, boot: str, ticks: int) -> Job:
         """What several jobs of a user used together, and nobody can tell apart."""
-        job = self._jobs.get((_stray_key(uid), True))
+        job = self._jobs.get((_STRAY, uid, True))
         if job is None:
             ticks += sum(other.is_stray for other in self._jobs.values())  # no two have one name
             job = Job(0, ticks, self._ids.job(boot, 0, ticks), is_shown=True, uid=uid, is_stray=True)
-            self._jobs[_stray_key(uid), True] = job
+            self._jobs[_STRAY, uid, True] = job
         return job
 
     def restore(self, last: Last) -> dict[Key, Process]:
@@ -91,12 +104,12 @@ class JobTable:
         for row in last.sample.job:
             restored = self._restored(row, last)
             if row.processes:
-                self._jobs[row.pgid, True] = restored
-            elif restored.is_stray and restored.uid is not None:
-                self._jobs[_stray_key(restored.uid), True] = restored
+                self._enter((row.pgid, restored.uid, True), restored)
+            elif restored.is_stray:
+                self._jobs[_STRAY, restored.uid, True] = restored
         processes = [_process(row) for row in last.sample.process]
         for process in processes:
-            job = self._jobs.get((process.pgid, True))
+            job = self.find(process.pgid)
             if job is not None:
                 process.job = job
                 job.members.add(process)
@@ -143,9 +156,12 @@ class JobTable:
 
     def _end(self, job: Job) -> None:
         self._ended.append(job)
-        key = (job.pgid, job.is_shown)
+        key = (job.pgid, job.uid, job.is_shown)
         if self._jobs.get(key) is job:
             del self._jobs[key]
+            self._groups[job.pgid].remove(job)
+            if not self._groups[job.pgid]:
+                del self._groups[job.pgid]
         elif job in self._retired:
             self._retired.remove(job)
 
@@ -166,9 +182,8 @@ class JobTable:
                 self._end(job)
 
 
-def _stray_key(uid: int) -> int:
-    """Where the job stands in the table that holds what a user's jobs used together; no group has such a number."""
-    return -1 - uid
+def _uid(process: Process) -> int | None:
+    return None if process.identity is None else process.identity.user_id
 
 
 def _gap(low: int | None, high: int | None) -> int:

@@ -158,8 +158,6 @@ class Job:
     def join(self, process: Process) -> None:
         """Takes a process in; its time so far is not taken with it."""
         process.job = self
-        if self.uid is None and process.identity is not None:
-            self.uid = process.identity.user_id
         self.ended = None
         self.members.add(process)
         self.seen += 1
