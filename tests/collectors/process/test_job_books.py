@@ -212,12 +212,11 @@ def test_a_job_is_called_by_what_its_leader_became() -> None:
 def test_a_group_of_two_users_is_a_job_for_each() -> None:
     code = "import os, sys, time\npid = os.fork()\nif not pid: os.setuid(54321)\n"
     code += "end = time.process_time() + (0.3 if pid else 0.6)\nwhile time.process_time() < end: pass\n"
-    code += "if pid: print('y', flush=True); sys.stdin.readline(); os.waitpid(pid, 0)\nelse: time.sleep(2)\n"
+    code += "if pid: print(pid, flush=True); sys.stdin.readline(); os.waitpid(pid, 0)\nelse: time.sleep(5)\n"
     with recording() as recorder, work.spawn(code) as process:
         recorder.sample()
         assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(0.6)
+        wait_for_cpu([int(process.stdout.readline())], 0.59)
         sample = recorder.sample()
         infos = {info.user_id: info for info in recorder.job_infos(process.pid)}
         rows = {(row.pgid, row.start_ticks): row for row in sample.job}
