@@ -20,7 +20,7 @@ from tests.collectors.process.recorder import (
 )
 from tests.making.archives import open_writer, utc_now
 from tests.parts import requires
-from tests.real.wait import wait_for_cpu
+from tests.real.wait import wait_for_cpu, wait_until
 from vmsonar.collectors.base import Tick
 from vmsonar.collectors.process.jobs import Last, read_last
 from vmsonar.config.schema import Collectors, Config, Filters, Selection
@@ -216,7 +216,8 @@ def test_a_group_of_two_users_is_a_job_for_each() -> None:
     with recording() as recorder, work.spawn(code) as process:
         recorder.sample()
         assert process.stdout is not None
-        wait_for_cpu([int(process.stdout.readline())], 0.59)
+        child = int(process.stdout.readline())
+        wait_until(lambda: time.clock_gettime(~child << 3 | 2) >= 0.59, 60, "the child's CPU time")
         sample = recorder.sample()
         infos = {info.user_id: info for info in recorder.job_infos(process.pid)}
         rows = {(row.pgid, row.start_ticks): row for row in sample.job}
