@@ -228,10 +228,13 @@ class Lifeline:
 
     def _birth(self, when: int, parent: int, pid: int) -> None:
         parent_life = self.lives.get(parent)
-        pgid = parent_life.pgid if parent_life is not None else group_of(parent)
+        pgid = group_of(parent)
         if parent_life is None and pgid:
             # Old processes rarely change their group, and samples say so when they do.
             self.lives[parent] = Life(parent, 0, 0, pgid, threads=0)
+        elif parent_life is not None:
+            self._move(parent_life, pgid)  # young ones choose theirs just before they start others
+            pgid = parent_life.pgid
         self.lives[pid] = self._young[pid] = Life(pid, when, parent, pgid, pgid)
         self._next_glance = self._next_glance or when + _PAUSE
 
