@@ -11,7 +11,7 @@ import threading
 import time
 from time import clock_gettime_ns
 
-from vmsonar.collectors.process.connector import EXEC, EXIT, FORK, SID, Connector, Event, NoConnector
+from vmsonar.collectors.process.connector import EXIT, FORK, SID, Connector, Event, NoConnector
 from vmsonar.collectors.process.lives import (
     Death,
     Interval,
@@ -39,14 +39,15 @@ from vmsonar.host.proc_pid import (
     split_stat,
 )
 
-# Nanoseconds. Events are fetched at once after a pause, then at most every so often.
-_PAUSE = 50 * 10**6
-# A burst is fetched without a pause: the usual buffer holds 512 events.
+# Seconds. To wake up costs more than an event, so the first event of a while is fetched at once and what follows after
+# ever longer pauses; a burst without any, since the usual buffer holds 512 events.
+_PAUSES = (0.01, 0.05, 0.25)
 _BURST = 64
+_QUIET = 0.5
 #: A group of its own that lived shorter than this belongs to the job of the process that started it.
 BRIEF = 10**9
-# The age at which it is worth knowing who leads a group.
-_KNOWN_AT = BRIEF // 2
+# Nanoseconds: the age of the first glance, and the time between two. What is shorter belongs to its parent's job.
+_FIRST_GLANCE = BRIEF // 2
 _GLANCE_EVERY = 10**9
 # CPU time that may be spent at once, beyond the share that is allowed.
 _CREDIT = 100 * 10**6
@@ -158,16 +159,19 @@ class Lifeline:
 
     def _run(self) -> None:
         self._spent_until = time.thread_time_ns()
+        pauses = 0
         while not self._stopped.is_set():
-            self._wait()
+            quiet = self._wait()
             with self.lock:
-                busy = self._drain()
+                number = self._drain()
                 self._pay()
-            if not busy:
-                self._stopped.wait(_PAUSE / 1e9)
+            pauses = 0 if quiet or number >= _BURST else min(pauses + 1, len(_PAUSES) - 1)
+            if number < _BURST:
+                self._stopped.wait(_PAUSES[pauses])
 
-    def _wait(self) -> None:
-        """Sleeps until the kernel tells something, a glance is due, or we are called."""
+    def _wait(self) -> bool:
+        """Sleeps until something is told, a glance is due, or we are called; whether nothing had come for long."""
+        since = time.monotonic()
         waiting = select.poll()
         waiting.register(self._wake, select.POLLIN)
         with self.lock:
@@ -178,6 +182,7 @@ class Lifeline:
         for descriptor, _ in waiting.poll(left):
             if descriptor == self._wake:
                 os.read(self._wake, 64)
+        return time.monotonic() - since > _QUIET
 
     def _earn(self) -> None:
         now = time.monotonic_ns()
@@ -195,10 +200,10 @@ class Lifeline:
             self._hang_up()
             self._forget()
 
-    def _drain(self) -> bool:
-        """Takes in what has come; True if there may be a lot more."""
+    def _drain(self) -> int:
+        """Takes in what has come; returns how many events that were."""
         if self._connector is None:
-            return False
+            return 0
         now = clock_gettime_ns(time.CLOCK_BOOTTIME)
         self._offset = now - time.monotonic_ns()
         events = self._connector.read()
@@ -209,7 +214,7 @@ class Lifeline:
             self._forget()
         self._glance(now)
         self._read_parents()
-        return len(events) >= _BURST
+        return len(events)
 
     def _take_in(self, event: Event) -> None:
         what, when, first, second, third, fourth, _, sixth = event
@@ -221,10 +226,8 @@ class Lifeline:
                 life.most_threads = max(life.most_threads, life.threads)
         elif what == EXIT:
             self._end(when + self._offset, first, second, third, sixth)
-        elif what in (EXEC, SID) and (life := self.lives.get(second)) is not None:
-            life.due = 0  # by now it has chosen its group, or leads one of its own
-            if what == SID:
-                self._move(life, second)
+        elif what == SID and (life := self.lives.get(second)) is not None:
+            self._move(life, second)
 
     def _birth(self, when: int, parent: int, pid: int) -> None:
         parent_life = self.lives.get(parent)
@@ -235,8 +238,9 @@ class Lifeline:
         elif parent_life is not None:
             self._move(parent_life, pgid)  # young ones choose theirs just before they start others
             pgid = parent_life.pgid
-        self.lives[pid] = self._young[pid] = Life(pid, when, parent, pgid, pgid)
-        self._next_glance = self._next_glance or when + _PAUSE
+        life = self.lives[pid] = self._young[pid] = Life(pid, when, parent, pgid, pgid)
+        life.due = when + _FIRST_GLANCE
+        self._next_glance = self._next_glance or life.due
 
     def _end(self, when: int, task: int, pid: int, status: int, reaper: int) -> None:
         life = self.lives.get(pid)
@@ -339,21 +343,20 @@ class Lifeline:
             return
         self._move(life, pgid)
         life.cpu, life.glanced = self._cpu(life), now
-        age = now - life.born
-        if not life.name or (age >= _KNOWN_AT and life.look is None and not life.is_sampled):
-            self._know(life, age)
+        if life.look is None and not life.is_sampled:
+            self._know(life)
         if life.is_deaf is None and life.unseen.exits:
             life.is_deaf = ignores_children(self._text(life.pid, "status"))
-        life.due = now + max(_PAUSE, min(_GLANCE_EVERY, age))
+        life.due = now + _GLANCE_EVERY
 
-    def _know(self, life: Life, age: int) -> None:
+    def _know(self, life: Life) -> None:
         """Its name, and of one that leads a group or is alone in it what describes a job."""
         found = self._stat(life.pid)
         if found is None:
             return
         life.name, life.start_ticks = found[0], int(found[1][START])
         parent = self.lives.get(life.parent)
-        if age < _KNOWN_AT or (parent is not None and parent.pgid == life.pgid):
+        if parent is not None and parent.pgid == life.pgid:
             return
         cmdline, cgroup = self._text(life.pid, "cmdline"), self._text(life.pid, "cgroup")
         try:
