@@ -12,7 +12,8 @@ from tests.making.machines import GIB, MIB, START, Box, Load, Machine, box_id
 
 KILL, TERM, SEGV, ABRT, PIPE, XFSZ = 9, 15, 11, 6, 13, 25
 SCRATCH = {"device_major": 8, "device_minor": 17, "mount_point": "/scratch", "fs_type": "ext4", "read_only": False,
-           "bytes_total": 100 * GIB, "bytes_available": 50 * GIB, "inodes_total": 1000, "inodes_available": 900}  # fmt: skip
+           "bytes_total": 100 * GIB, "bytes_available": 50 * GIB,
+           "inodes_total": 1000, "inodes_available": 900}  # fmt: skip
 OVERLAY = {"device_major": 0, "device_minor": 61, "mount_point": "/var/lib/box/merged", "fs_type": "overlay",
            "read_only": False, "bytes_total": 10 * GIB, "bytes_available": 5 * GIB}  # fmt: skip
 
@@ -77,7 +78,7 @@ DEATHS: dict[str, Death] = {
     "abort": Death("SIGABRT, core dumped", signal(ABRT, core_dumped=True)),
     "traceback": Death("exit 1", code(1)),
     "full disk": Death("exit 1, 3 s after /scratch had 0 bytes free", code(1),
-                       rows=[disk(0, bytes_available=0), disk(40)]),
+                       rows=[disk(0, bytes_available=0), disk(20)]),
     "disk full for long": Death("exit 1, while /scratch had 4.0 KiB free, for 73 s by then", code(1),
                                 rows=[disk(-70, bytes_available=4096), disk(0, bytes_available=8192), disk(40)]),
     "disk full just after": Death("exit 1, at the same time /scratch had 0 bytes free", code(1),
@@ -121,8 +122,8 @@ DEATHS: dict[str, Death] = {
     # Last, because a notice holds for half an hour.
     "reclaimed": Death("SIGTERM, at the reclaim notice of 08:54 UTC", signal(TERM),
                        events=[(-9, {"event_type": "teardown_notice"})]),
-    "reclaimed later": Death("SIGKILL, 3 min after the reclaim notice of 08:54 UTC", signal(KILL)),
     "crash after the notice": Death("SIGSEGV", signal(SEGV)),
+    "reclaimed later": Death("SIGKILL, 4 min after the reclaim notice of 08:54 UTC", signal(KILL)),
 }  # fmt: skip
 
 

@@ -106,7 +106,7 @@ _USE = f"""
         WHERE {_HAS_SIZE} GROUP BY {_DEVICE}
     ),
     rows_ AS (
-        SELECT f.*, first, last, epoch(f.time) - epoch(first) AS at,
+        SELECT f.*, first, last, epoch(f.time) - epoch(first) AS elapsed,
             epoch(f.time) >= epoch(last) - (epoch(last) - epoch(first)) / 3 AS is_late
         FROM filesystem AS f JOIN spans USING ({_DEVICE})
         WHERE {_HAS_SIZE}
@@ -118,8 +118,8 @@ _USE = f"""
         arg_max(bytes_available, seq) AS free_bytes, MIN(bytes_available) AS least_free_bytes,
         arg_max(inodes_total, seq) AS inodes_total, arg_max(inodes_available, seq) AS inodes_free,
         MIN(inodes_available) AS least_inodes_free,
-        -regr_slope(bytes_available, at) AS fill_rate, regr_r2(bytes_available, at) AS fill_fit,
-        -regr_slope(bytes_available, at) FILTER (WHERE is_late) AS late_fill_rate
+        -regr_slope(bytes_available, elapsed) AS fill_rate, regr_r2(bytes_available, elapsed) AS fill_fit,
+        -regr_slope(bytes_available, elapsed) FILTER (WHERE is_late) AS late_fill_rate
     FROM rows_ GROUP BY {_DEVICE} ORDER BY archive, mount_point, device_major, device_minor"""  # noqa: S608
 
 
