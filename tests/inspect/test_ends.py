@@ -1,6 +1,7 @@
 """Every way to die gets its sentence, with the evidence, and none that is not its own."""
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from vmsonar_archive.records import EventRow
 from vmsonar_inspect.inspection import Inspection, InspectionSettings, opened
 
+from tests.inspect.show.comparing import compare
 from tests.making.deaths import DEATHS, KILL, TERM, make_deaths, places
 from tests.making.machines import GIB, START, Box, Load, Machine, box_id
 from vmsonar.cli import run
@@ -175,3 +177,52 @@ def test_wrong_kinds_are_refused(graveyard: Path, capsys: pytest.CaptureFixture[
     assert run(["inspect", str(graveyard), "jobs", "--kind", "exit"]) == 2
     assert run(["inspect", str(graveyard), "events", "--kind", "gpu", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["nothing"].startswith("no events of kind gpu")
+
+
+def test_the_list_of_events_looks_as_expected(
+    graveyard: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    assert run(["inspect", str(graveyard), "events", "--to", "2026-11-16T08:35"]) == 0
+    compare("events-deaths", capsys.readouterr().out)
+
+
+def test_the_page_lists_the_events_and_marks_what_went_wrong(graveyard: Path, tmp_path: Path) -> None:
+    assert run(["inspect", str(graveyard), "--html", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    data = json.loads(re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)[0])
+    pgid, last = places()["full disk"]
+    assert [START.timestamp() + last + 3, f"job {pgid} {DEATHS['full disk'].words}"] in data["marks"]
+    listed = page.split('id="events"', 1)[1]
+    assert DEATHS["full disk"].words in listed
+    assert "<td>exit 0</td>" not in listed
+
+
+@pytest.mark.parametrize(
+    ("events", "how", "said"),
+    [
+        ([at(300, "daemon_stop", reason="poweroff")], "orderly_poweroff", "The machine was powered off in order ("),
+        ([at(280, "teardown_notice")], "reclaim_notice", "The machine was taken away (the cloud's notice of"),
+        ([], "unknown", None),
+    ],
+)  # fmt: skip
+def test_the_machines_own_end(
+    events: list[tuple[float, EventRow]], how: str, said: str | None, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    root = Machine(loads=[Load(100, "./serve", begin=0)], events=events).record(tmp_path / "archive", 300)
+    (summary,) = ask(capsys, root)
+    assert [end["how"] for end in summary["ends"]] == [how]
+    assert run(["inspect", str(root)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[3].startswith(said) if said else not lines[3].startswith("The machine")
+    # Of a time that was cut off nothing is said.
+    (summary,) = ask(capsys, root, "--to", "2026-11-16T08:03")
+    assert summary["ends"] == []
+
+
+def test_a_boot_without_farewell_went_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = [at(0, "boot_end", reason="no_farewell"), at(0, "daemon_start")]
+    root = Machine(loads=[Load(100, "./serve", begin=0)], events=events).record(tmp_path / "archive", 300)
+    (summary,) = ask(capsys, root)
+    assert [event["what"] for event in summary["wrong"]] == ["the boot before ended: no farewell"]

@@ -243,7 +243,8 @@ class Recorder:
             memory_limit=box.limit, memory_unlimited=box.limit is None, oom_events=killed, oom_kills=killed,
             processes=len(inside), processes_limit=box.processes_limit,
             pids_max_events=int(box.refused_at is not None and box.refused_at <= second),
-            read_bytes=int(box.totals.get("read", 0.0)), write_bytes=int(box.totals.get("write", 0.0)), received_bytes=0, sent_bytes=0,
+            read_bytes=int(box.totals.get("read", 0.0)), write_bytes=int(box.totals.get("write", 0.0)),
+            received_bytes=0, sent_bytes=0,
         )  # fmt: skip
 
     def _container_info(self, box: Box) -> ContainerInfoRow:

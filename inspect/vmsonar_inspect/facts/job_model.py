@@ -103,7 +103,7 @@ class JobUse(AnswerPart):
     observed_seconds: Annotated[float | None, SECONDS, about("covered by intervals")] = None
     samples: Annotated[int, COUNT] = 0
     ended: Annotated[bool, titled("state")] = False
-    ending: Annotated[Ending, titled("end")] = Ending()
+    ending: Annotated[Ending, titled("end", missing="")] = Ending()
     cpu_seconds: Annotated[float | None, BUSY, CPU_TIME] = None
     cpu_seconds_low: Annotated[float | None, BUSY, LEAST] = None
     cpu_seconds_high: Annotated[float | None, BUSY, MOST] = None

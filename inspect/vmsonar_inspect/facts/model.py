@@ -183,7 +183,7 @@ class ContainerUse(AnswerPart):
     memory_limit_bytes: Annotated[int | None, BYTES, titled("limit", missing="none")] = None
     oom_kills: Annotated[int | None, COUNT, titled("killed")] = None
     exit_code: Annotated[int | None, NUMBER, titled("exit", missing="")] = None
-    ending: Annotated[Ending, titled("end")] = Ending()
+    ending: Annotated[Ending, titled("end", missing="")] = Ending()
     processes_limit: Annotated[int | None, COUNT, about("pids.max; null: none")] = None
     forks_refused: Annotated[int | None, COUNT, about("because of that limit")] = None
     read_bytes: Annotated[float | None, BYTES, titled("read")] = None

@@ -97,7 +97,8 @@ def _figures(charts: dict[str, Any]) -> Markup:
             canvas = tag("canvas", tabindex="0", role="img", aria_label=label)
             head = tag("figcaption", tag("h3", title))
             figures.append(tag("figure", head, canvas, data_chart=name, class_="wide" if wide else None))
-    note = "Drag over a chart to zoom, double-click for all of it. Grey: no samples. Dashed: what there is. Red: what went wrong."
+    note = "Drag over a chart to zoom, double-click for all of it. "
+    note += "Grey: no samples. Dashed: what there is. Red: what went wrong."
     return joined([tag("p", note, class_="soft small"), _ZOOM, tag("div", *figures, class_="charts")])
 
 
