@@ -5,6 +5,7 @@ from typing import Any
 
 from vmsonar_inspect.facts.model import ContainerUse, Coverage, GpuUse, Machine, NodeUse
 from vmsonar_inspect.facts.queries import (
+    LIMIT_RISES,
     Queries,
     Record,
     grouped,
@@ -136,7 +137,8 @@ _LIVES = """
 _EXITS = """
     SELECT archive, container_id, arg_max(exit_code, seq) AS exit_code,
         COUNT(*) FILTER (WHERE event_type = 'container_oom') AS ooms
-    FROM event WHERE container_id IS NOT NULL GROUP BY archive, container_id"""
+    FROM event WHERE container_id IS NOT NULL AND COALESCE(subject, 'container') = 'container'
+    GROUP BY archive, container_id"""
 
 _CONTAINER_COLUMNS = {
     "user": "user_name",
@@ -150,13 +152,28 @@ _CONTAINER_COLUMNS = {
 }
 
 
+_REFUSED = f"""
+    WITH {LIMIT_RISES}
+    SELECT archive, container_id, MAX(processes_limit) AS processes_limit, SUM(pids_max_events) AS forks_refused
+    FROM limit_rises GROUP BY archive, container_id"""  # noqa: S608
+
+
 def query_containers(queries: Queries) -> dict[tuple[str, str], tuple[ContainerUse, float | None]]:
     """Every container, with the 95th percentile of how full its memory limit was."""
     key = ("archive", "container_id")
-    more, exits, lives = (queries.by(key, query) for query in (_CONTAINER_MORE, _EXITS, _LIVES))
+    queried = (_CONTAINER_MORE, _EXITS, _LIVES, _REFUSED)
+    more, exits, lives, refused = (queries.by(key, query) for query in queried)
     return {
         name: (
-            _container({**row, **more.get(name, {}), **lives.get(name, {}), **exits.get(name, {})}),
+            _container(
+                {
+                    **row,
+                    **more.get(name, {}),
+                    **lives.get(name, {}),
+                    **exits.get(name, {}),
+                    **refused.get(name, {}),
+                }
+            ),
             number(more.get(name, {}).get("limit_share")),
         )
         for name, row in queries.by(key, "SELECT * FROM container_usage").items()
