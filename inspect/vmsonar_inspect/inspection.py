@@ -11,12 +11,30 @@ from vmsonar_archive.read.findings import Severity as Damage
 from vmsonar_archive.system.errors import AnswerIsNo
 from vmsonar_archive.system.text import plain
 
-from vmsonar_inspect.advice.figures import container_figures, gpu_figures, job_figures
+from vmsonar_inspect.advice.figures import (
+    container_figures,
+    filesystem_figures,
+    gpu_figures,
+    job_figures,
+    program_figures,
+)
 from vmsonar_inspect.advice.rules import RuleBook, load_rules
 from vmsonar_inspect.advice.verdicts import job_advice, judge, machine_advice, problems_first
 from vmsonar_inspect.facts import model
+from vmsonar_inspect.facts.boots import query_machine_ends
+from vmsonar_inspect.facts.ends import Ends
 from vmsonar_inspect.facts.energy import Factor, Split, load_factor, split_energy
-from vmsonar_inspect.facts.events import damage, is_damage, query_events, query_gaps
+from vmsonar_inspect.facts.events import (
+    COMMON,
+    damage,
+    happening,
+    is_damage,
+    is_wrong,
+    query_event_rows,
+    query_gaps,
+)
+from vmsonar_inspect.facts.failures import count_ends
+from vmsonar_inspect.facts.filesystems import query_filesystems
 from vmsonar_inspect.facts.jobs import JobContext, group_jobs, query_contexts, query_jobs
 from vmsonar_inspect.facts.machine import (
     query_containers,
@@ -26,8 +44,8 @@ from vmsonar_inspect.facts.machine import (
     query_node_use,
 )
 from vmsonar_inspect.facts.programs import Pattern, ProgramMap, load_programs
-from vmsonar_inspect.facts.queries import Key, Queries
-from vmsonar_inspect.facts.stories import concerns, end_of, query_course, query_processes
+from vmsonar_inspect.facts.queries import Key, Queries, Record, grouped
+from vmsonar_inspect.facts.stories import concerns, query_course, query_processes
 from vmsonar_inspect.facts.timeline import query_timeline
 from vmsonar_inspect.tables.database import BASES, Tables, open_tables
 from vmsonar_inspect.tables.progress import waiting
@@ -48,6 +66,8 @@ class InspectionSettings:
     rules: RuleBook = field(default_factory=load_rules)
     programs: ProgramMap = field(default_factory=load_programs)
     factor: Factor = field(default_factory=lambda: load_factor(None))
+    #: Kinds or types of events; none are all but the everyday ones.
+    kinds: frozenset[str] = frozenset()
 
 
 class Inspection:
@@ -91,7 +111,17 @@ class Inspection:
         found = query_jobs(self.queries, self.settings.programs, self.container_names, self.deep)
         for key, job in found.items():
             job.hostname = self.machines[key[0]].hostname
+            job.ending = self._ends.of_job(key, job)
         return found
+
+    @cached_property
+    def _event_rows(self) -> list[Record]:
+        return query_event_rows(self.queries, set(COMMON) & set(self.settings.kinds))
+
+    @cached_property
+    def _ends(self) -> Ends:
+        intervals = {archive: coverage.interval_seconds for archive, coverage in self.coverage.items()}
+        return Ends(self.queries, self._event_rows, intervals)
 
     @cached_property
     def keyed_jobs(self) -> dict[Key, model.JobUse]:
@@ -133,6 +163,7 @@ class Inspection:
         found = []
         for (archive, container_id), (container, _) in self._containers.items():
             container.hostname = self.machines[archive].hostname
+            container.ending = self._ends.of_container(container)
             split = self.splits[archive]
             container.energy = split.energy(split.containers.get(container_id))
             if self.settings.user in (None, container.user):
@@ -170,7 +201,69 @@ class Inspection:
 
     @cached_property
     def events(self) -> list[tuple[str, model.Happening]]:
-        return query_events(self.queries, self.container_names)
+        """What happened, everyday things left out."""
+        found = []
+        for row in self._event_rows:
+            if row["event_type"] not in COMMON or row["event_type"] in self.settings.kinds:
+                event = happening(row, self.container_names, self._job_of(row))
+                event.hostname = self.machines[row["archive"]].hostname
+                found.append((row["archive"], event))
+        return sorted(found, key=lambda each: each[1].time)
+
+    def chosen_events(self, wanted: str | None = None) -> list[model.Happening]:
+        """The events of the kinds or types that were asked for, of one job or of all."""
+        kinds = self.settings.kinds
+        jobs = [self._jobs[key] for key in self.find_jobs(wanted)] if wanted is not None else None
+        return [
+            event
+            for archive, event in self.events
+            if (not kinds or event.kind in kinds or event.event in kinds)
+            and (jobs is None or any(job.archive == archive and concerns(event, job) for job in jobs))
+        ]
+
+    def wrong(self, archive: str) -> list[model.Happening]:
+        """What went wrong on a machine."""
+        jobs = {job.series_id: job for job in self._jobs.values()}
+        found = [
+            event
+            for owner, event in self.events
+            if owner == archive and is_wrong(event, jobs.get(event.job_series_id or ""))
+        ]
+        # The end of a container is that of its first process too.
+        died = {event.container_id for event in found if event.event == "container_die"}
+        return [
+            event
+            for event in found
+            if event.event != "exit" or jobs[event.job_series_id or ""].container_id not in died
+        ]
+
+    @cached_property
+    def _by_group(self) -> dict[tuple[str, str, int], list[tuple[Key, model.JobUse]]]:
+        return grouped(self._jobs.items(), lambda each: each[0][:3])
+
+    def _job_of(self, row: Record) -> model.JobUse | None:
+        """The job that an event names: by its start, or of a process by the time."""
+        mine = self._by_group.get((row["archive"], row["boot"], row["pgid"]), [])
+        if row["subject"] != "process" and row["start_ticks"] is not None:
+            return next((job for key, job in mine if key[3] == row["start_ticks"]), None)
+        before = [job for _, job in mine if job.started is not None and job.started <= row["time"]]
+        return max(before, key=lambda job: job.started or row["time"], default=None)
+
+    @cached_property
+    def machine_ends(self) -> dict[str, list[model.MachineEnd]]:
+        """How each boot ended; of a time that was cut off nothing is said."""
+        return {} if self.settings.frame.until else query_machine_ends(self.queries, self._event_rows)
+
+    @cached_property
+    def filesystems(self) -> dict[str, list[model.FilesystemUse]]:
+        return query_filesystems(self.queries) if self.queries.has("filesystem") else {}
+
+    @cached_property
+    def program_ends(self) -> list[model.ProgramEnds]:
+        """Programs and containers of which something failed."""
+        return count_ends(
+            self._event_rows, self._job_of, self.settings.programs, self.container_names, self._is_wanted
+        )
 
     @cached_property
     def gaps(self) -> list[tuple[str, model.Gap]]:
@@ -208,6 +301,12 @@ class Inspection:
         for gpu in gpus:
             name = f"GPU {gpu.index if gpu.index is not None else plain(gpu.gpu)}"
             verdicts += judge(rules, "gpu", gpu.gpu, name, gpu_figures(gpu, coverage))
+        for disk in self.filesystems.get(archive, []):
+            name = f"file system {plain(disk.filesystem)}"
+            verdicts += judge(rules, "filesystem", disk.filesystem, name, filesystem_figures(disk))
+        for ends in self.program_ends:
+            if ends.archive == archive:
+                verdicts += judge(rules, "program", ends.name, plain(ends.name), program_figures(ends))
         about.verdicts = problems_first(verdicts)
         return about
 
@@ -246,7 +345,7 @@ class Inspection:
         containers = (each for each in self.containers if each.container_id == job.container_id)
         return model.Story(
             job=job,
-            ended_by=end_of(job, advice, events),
+            ended_by=job.ending.words or "",
             advice=advice,
             timeline=query_course(self.queries, key, job, self.coverage[archive].interval_seconds, steps),
             processes=query_processes(self.queries, key),

@@ -222,7 +222,7 @@ def test_the_header_stays_when_there_are_no_rows(known: Path) -> None:
 def test_a_job_tells_its_story(known: Path, capsys) -> None:
     (story,) = rows(capsys, known, "--job", "200")
     assert story["job"]["job"] == "200"
-    assert story["ended_by"] == "ended; how is not recorded"
+    assert story["ended_by"] == "not known: how it ended was not recorded"
     course = story["timeline"]
     assert course[0]["time"] == "2026-11-16T08:10:00Z"
     assert [course[0]["cores"], course[59]["cores"], course[60]["cores"], course[-1]["cores"]] == [
@@ -244,7 +244,8 @@ def test_a_killed_job_says_what_ended_it(tmp_path: Path, capsys) -> None:
 
     root = out_of_memory().record(tmp_path / "archive", SECONDS)
     text = ask(capsys, root, "--job", "100")
-    assert "killed for lack of memory" in text.splitlines()[2]
+    words = "exit 137, which stands for SIGKILL by the kernel, its container's limit of 4.0 GiB was reached"
+    assert text.splitlines()[3] == f"End: its container ended: {words}"
     assert "the container ended with exit code 137" in text
 
 

@@ -138,7 +138,19 @@ class Recorder:
             ("process_info", [row for load in new for row in self._process_infos(load)]),
             ("event", self._events(second)),
             ("gap", [gap for when, gap in machine.gaps if second - machine.interval < when <= second]),
+            *self._more(second),
         ]  # fmt: skip
+
+    def _more(self, second: float) -> list[tuple[str, list[Row]]]:
+        due = [
+            (kind, row)
+            for when, kind, row in self.machine.more
+            if second - self.machine.interval < when <= second
+        ]
+        return [
+            (kind, [row for other, row in due if other == kind])
+            for kind in dict.fromkeys(kind for kind, _ in due)
+        ]
 
     def _total(self, name: str) -> int:
         return int(self.node.get(name, 0.0))
@@ -150,6 +162,7 @@ class Recorder:
         machine = self.machine
         used = machine.base_memory + sum(at(load.memory, second - load.begin) for load in alive)
         ooms = sum(1 for box in machine.boxes if box.oom_at is not None and box.oom_at <= second)
+        ooms += sum(1 for when in machine.kills if when <= second)
         return NodeRow(
             series_id=self.writer.ids.node(machine.machine_id), ticks_per_second=TICKS, cpus_online=machine.cpus,
             user_ticks=self._ticks("user"), nice_ticks=0, system_ticks=self._ticks("system"),
@@ -228,8 +241,10 @@ class Recorder:
             cpu_quota=None if box.quota is None else int(box.quota * 100_000), cpu_period=100_000,
             cpu_unlimited=box.quota is None, memory_used=used, memory_peak=used, memory_anonymous=used,
             memory_limit=box.limit, memory_unlimited=box.limit is None, oom_events=killed, oom_kills=killed,
-            processes=len(inside), read_bytes=int(box.totals.get("read", 0.0)),
-            write_bytes=int(box.totals.get("write", 0.0)), received_bytes=0, sent_bytes=0,
+            processes=len(inside), processes_limit=box.processes_limit,
+            pids_max_events=int(box.refused_at is not None and box.refused_at <= second),
+            read_bytes=int(box.totals.get("read", 0.0)), write_bytes=int(box.totals.get("write", 0.0)),
+            received_bytes=0, sent_bytes=0,
         )  # fmt: skip
 
     def _container_info(self, box: Box) -> ContainerInfoRow:

@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 from vmsonar_archive.format.identity import NodeIdentity
-from vmsonar_archive.records import EventRow, GapRow
+from vmsonar_archive.records import EventRow, GapRow, Row
 
 from tests.making.archives import open_writer
 
@@ -69,6 +69,9 @@ class Box:
     quota: float | None = None
     throttled: float = 0.0
     oom_at: float | None = None
+    processes_limit: int | None = None
+    #: When a fork fails at that limit.
+    refused_at: float | None = None
     labels: dict[str, str] | None = None
     totals: dict[str, float] = field(default_factory=dict)
 
@@ -101,6 +104,9 @@ class Machine:
     silent: tuple[tuple[float, float], ...] = ()
     gaps: list[tuple[float, GapRow]] = field(default_factory=list)
     events: list[tuple[float, EventRow]] = field(default_factory=list)
+    #: Rows of kinds that are not simulated, and when the kernel killed for lack of memory outside of containers.
+    more: list[tuple[float, str, Row]] = field(default_factory=list)
+    kills: tuple[float, ...] = ()
     start: datetime = START
 
     def record(self, root: Path, seconds: float) -> Path:

@@ -10,7 +10,7 @@ from vmsonar_archive.system.errors import AnswerIsNo, Exit, UsageError
 from vmsonar_archive.system.moments import parse_moment, zone_of
 from vmsonar_archive.system.rights import published, work_as_owner
 from vmsonar_archive.write.outputs import PAGE, guard
-from vmsonar_inspect.show.order import SORTS, VIEWS
+from vmsonar_inspect.show.order import EVENT_KINDS, SORTS, VIEWS
 
 from vmsonar.commands.live_view import follow
 from vmsonar.commands.options import ForceOption, SinceOption, UntilOption, argument, flag, option, seconds_of
@@ -43,9 +43,19 @@ class Question:
     top: int | None
 
     @property
+    def is_story(self) -> bool:
+        """Whether one job is told in full; of events only its own are listed."""
+        return self.job is not None and self.view != "events"
+
+    @property
     def is_deep(self) -> bool:
         """Whether processes have to be read, which are most of an archive."""
-        return self.job is not None or self.view in ("advice", "programs")
+        return self.is_story or self.view in ("advice", "programs")
+
+    @property
+    def listed(self) -> tuple[str, tzinfo, str | None, int | None, str | None]:
+        """What makes a list."""
+        return self.view, self.zone, self.sort, self.top, self.job
 
     @property
     def is_first(self) -> bool:
@@ -71,7 +81,11 @@ def inspect_command(
             autocompletion=_complete_view,
         ),
     ] = None,
-    job: Annotated[str | None, option("ID", "The story of one job.")] = None,
+    job: Annotated[str | None, option("ID", "The story of one job; its events in the view events.")] = None,
+    kind: Annotated[
+        str | None,
+        option("KINDS", f"Only these events: {', '.join(EVENT_KINDS)}, or a type such as gpu_xid."),
+    ] = None,
     sort: Annotated[str | None, option("KEY", f"By one of {_SORTS}.", autocompletion=_complete_sort)] = None,
     top: Annotated[int | None, option("N", "Show only so many rows.", min=1)] = None,
     since: SinceOption = None,
@@ -107,6 +121,8 @@ def inspect_command(
 
     Example: vmsonar inspect vm.tar --job 4711
 
+    Example: vmsonar inspect vm.tar events --kind exit,oom
+
     Example: vmsonar inspect bundles/ --html fleet.html
 
     Example: vmsonar inspect vm.tar programs --from 30d --csv
@@ -131,6 +147,7 @@ def inspect_command(
     if sort is not None and sort not in SORTS:
         raise UsageError(f"cannot sort by {sort!r}: give one of {_SORTS}")
     folders, view = paths_and_view(paths or [])
+    kinds = _kinds(kind, view)
     place = guard(html, [*folders, factors, rules, programs], PAGE, force=force) if html else None
     zone = zone_of(tz)
 
@@ -150,6 +167,7 @@ def inspect_command(
             rules=book,
             programs=program_map,
             factor=factor,
+            kinds=kinds,
         )
 
     question = Question(view, job, zone, sort, top)
@@ -172,6 +190,22 @@ def inspect_command(
         if nothing is not None:
             raise AnswerIsNo(nothing)
         return code
+
+
+def _kinds(text: str | None, view: str) -> frozenset[str]:
+    """The kinds of events that were asked for."""
+    if text is None:
+        return frozenset()
+    if view != "events":
+        raise UsageError("--kind chooses events: give it with the view events")
+    from vmsonar_inspect.facts.events import KINDS
+
+    kinds = frozenset(name.strip() for name in text.split(",") if name.strip())
+    if unknown := sorted(kinds - KINDS.keys() - set(KINDS.values())):
+        raise UsageError(
+            f"{unknown[0]!r} is no kind of event: give some of {', '.join(EVENT_KINDS)}, or types"
+        )
+    return kinds
 
 
 def paths_and_view(arguments: list[str]) -> tuple[list[Path | str], str]:
@@ -205,10 +239,10 @@ def _answer(
 def _document(inspection: "Inspection", question: Question, nothing: str | None) -> "Document":
     from vmsonar_inspect.show.answers import document, json_rows
 
-    if question.job is not None:
+    if question.is_story and question.job is not None:
         stories = [inspection.story(key, _STORY_STEPS) for key in inspection.find_jobs(question.job)]
         return document(inspection, "job", stories)
-    name, rows = json_rows(inspection, question.view, question.zone, question.sort, question.top)
+    name, rows = json_rows(inspection, *question.listed)
     return document(inspection, name, rows, nothing)
 
 
@@ -216,19 +250,19 @@ def _csv_rows(inspection: "Inspection", question: Question) -> tuple[Sequence[An
     from vmsonar_inspect.facts.model import StoryMoment
     from vmsonar_inspect.show.answers import ROW_TYPES, csv_rows
 
-    if question.job is not None:
+    if question.is_story and question.job is not None:
         latest = inspection.find_jobs(question.job)[0]
         return inspection.story(latest, _STORY_STEPS).timeline, StoryMoment
-    rows = csv_rows(inspection, question.view, question.zone, question.sort, question.top)
+    rows = csv_rows(inspection, *question.listed)
     return rows, ROW_TYPES[question.view]
 
 
 def _rendered(inspection: "Inspection", question: Question) -> "RenderableType":
     from vmsonar_inspect.show.terminal.views import render_job, render_view
 
-    if question.job is not None:
+    if question.is_story and question.job is not None:
         return render_job(inspection, question.job, question.zone)
-    return render_view(inspection, question.view, question.zone, question.sort, question.top)
+    return render_view(inspection, *question.listed)
 
 
 def _follow(

@@ -8,7 +8,17 @@ from msgspec.structs import asdict
 from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.fields import shown_field
 from vmsonar_inspect.facts.jobs import JobContext
-from vmsonar_inspect.facts.model import ContainerUse, Coverage, GpuUse, JobUse, Machine, NodeUse, Use
+from vmsonar_inspect.facts.model import (
+    ContainerUse,
+    Coverage,
+    FilesystemUse,
+    GpuUse,
+    JobUse,
+    Machine,
+    NodeUse,
+    ProgramEnds,
+    Use,
+)
 from vmsonar_inspect.facts.queries import total
 
 Figures = Mapping[str, float | None]
@@ -21,6 +31,7 @@ _BY_WRITER: dict[units.Writer, str] = {
         cpus runnable_mean runnable_median runnable_p95 threads_mean threads_p95 threads_peak
         workers processes_seen processes_peak births_per_minute forks_per_second swap_rate
         major_faults_per_second oom_kills container_oom_kills gpus gpu_errors samples
+        forks_refused processes_limit inodes_total inodes_free_least ends failed failed_in_a_row
     """,
     units.cores: "cores_mean cores_median cores_p95 cores_peak others_cores_mean quota_cores",
     units.share: """
@@ -28,11 +39,15 @@ _BY_WRITER: dict[units.Writer, str] = {
         pressure_memory_mean pressure_io_mean top_worker_share short_lived_share
         memory_share_p95 memory_share_peak memory_limit_share_p95 io_share throttled_share
         gpu_memory_peak_share gpu_memory_p95_share coverage
+        disk_free_share disk_free_share_least inodes_free_share_least fill_share fill_fit
     """,
-    units.size: "memory_median memory_p95 memory_peak memory_total memory_limit gpu_memory_peak",
-    units.rate: "io_rate_mean",
+    units.size: """
+        memory_median memory_p95 memory_peak memory_total memory_limit gpu_memory_peak
+        disk_total disk_free disk_free_least
+    """,
+    units.rate: "io_rate_mean fill_rate late_fill_rate",
     units.percent: "gpu_util_mean gpu_util_p95",
-    units.duration: "seconds",
+    units.duration: "seconds seconds_to_full failed_seconds failed_gap",
 }
 #: How a figure is written, by its name; docs/inspect.md explains each.
 WRITERS = {name: write for write, names in _BY_WRITER.items() for name in names.split()}
@@ -184,6 +199,46 @@ def container_figures(container: ContainerUse, limit_share: float | None, cpus: 
         "memory_limit": container.memory_limit_bytes,
         "memory_limit_share_p95": limit_share,
         "oom_kills": container.oom_kills,
+        "forks_refused": container.forks_refused,
+        "processes_limit": container.processes_limit,
+    }
+
+
+def filesystem_figures(disk: FilesystemUse) -> Figures:
+    """What rules about a file system compare."""
+    filled = (
+        None
+        if disk.first_free_bytes is None or disk.free_bytes is None
+        else disk.first_free_bytes - disk.free_bytes
+    )
+    return {
+        "samples": disk.samples,
+        "seconds": disk.seconds,
+        "coverage": 1.0,
+        "disk_total": disk.total_bytes,
+        "disk_free": disk.free_bytes,
+        "disk_free_share": ratio(disk.free_bytes, disk.total_bytes),
+        "disk_free_least": disk.least_free_bytes,
+        "disk_free_share_least": ratio(disk.least_free_bytes, disk.total_bytes),
+        "inodes_total": disk.inodes_total,
+        "inodes_free_least": disk.least_inodes_free,
+        "inodes_free_share_least": ratio(disk.least_inodes_free, disk.inodes_total),
+        "fill_rate": disk.fill_rate,
+        "late_fill_rate": disk.late_fill_rate,
+        "fill_fit": disk.fill_fit,
+        "fill_share": ratio(filled, disk.total_bytes),
+        "seconds_to_full": disk.seconds_to_full,
+    }
+
+
+def program_figures(ends: ProgramEnds) -> Figures:
+    """What rules about the ends of a program, or of a container that is started again, compare."""
+    return {
+        "ends": ends.ended,
+        "failed": ends.failed,
+        "failed_seconds": ends.failed_seconds,
+        "failed_in_a_row": ends.failed_in_a_row,
+        "failed_gap": ends.failed_gap_seconds,
     }
 
 

@@ -1,12 +1,28 @@
 """Events and gaps: what happened, and what was not seen."""
 
+from collections.abc import Iterable, Mapping
+
 from vmsonar_archive.read.findings import Code, Finding
 
-from vmsonar_inspect.facts.model import Gap, Happening
+from vmsonar_inspect.facts import units
+from vmsonar_inspect.facts.model import Gap, Happening, JobUse
 from vmsonar_inspect.facts.queries import Queries, Record, struct_of
+from vmsonar_inspect.facts.statuses import CRASHES, status_of
 
-# Too frequent to list; they are in the event table.
-_COMMON = ("process_first_seen", "process_exit", "job_end")
+#: Kinds of events by type; people filter by either.
+KINDS = {
+    **dict.fromkeys(("exit", "exits_counted"), "exit"),
+    **dict.fromkeys(("oom_kill", "container_oom"), "oom"),
+    **dict.fromkeys(
+        ("container_create", "container_start", "container_die", "container_health"), "container"
+    ),
+    **dict.fromkeys(("gpu_xid", "gpu_lost", "gpu_found"), "gpu"),
+    **dict.fromkeys(("boot_end", "teardown_notice", "clock_step", "resume", "identity_change"), "machine"),
+    **dict.fromkeys(("daemon_start", "daemon_stop", "config_reload"), "recorder"),
+    **dict.fromkeys(("process_first_seen", "process_exit", "job_end"), "process"),
+}
+#: Too frequent to list unless somebody asks for them by their type.
+COMMON = ("process_first_seen", "process_exit", "job_end", "exits_counted")
 #: Events that mean that something went wrong.
 WRONG = frozenset({"oom_kill", "container_oom", "gpu_xid", "gpu_lost", "teardown_notice", "clock_step"})
 
@@ -28,34 +44,48 @@ _WORDS = {
     "identity_change": "the machine changed its identity",
     "config_reload": "the configuration was read again",
     "container_health": "the container's health changed",
+    "job_end": "the job ended",
 }
 
 
-def query_events(queries: Queries, names: dict[str, str | None]) -> list[tuple[str, Happening]]:
-    """The events of each archive in order, without the everyday ones."""
-    marks = ", ".join(f"'{name}'" for name in _COMMON)
-    rows = queries.rows(f"SELECT * FROM event WHERE event_type NOT IN ({marks}) ORDER BY time, seq")  # noqa: S608
-    return [(row["archive"], _happening(row, names)) for row in rows]
+def query_event_rows(queries: Queries, more: Iterable[str] = ()) -> list[Record]:
+    """The events in order, without the everyday ones but for these; failures that are only counted stay."""
+    left_out = [name for name in COMMON if name not in more]
+    marks = ", ".join(f"'{name}'" for name in left_out) or "''"
+    return queries.rows(
+        f"SELECT * FROM event WHERE event_type NOT IN ({marks}) "  # noqa: S608
+        "OR (event_type = 'exits_counted' AND exit_code IS NULL) ORDER BY time, seq"
+    )
 
 
-def _happening(row: Record, names: dict[str, str | None]) -> Happening:
+def happening(row: Record, names: Mapping[str, str | None], job: JobUse | None) -> Happening:
+    """An event as people read it; the job is that which it concerns."""
     container = row["container_id"]
     subject = names.get(container or "") or (container and container[:12]) or row["gpu_uuid"]
     if subject is None and row["pgid"] is not None:
-        subject = f"job {row['pgid']}"
+        subject = f"job {row['pgid']}" if job is None else f"job {job.job}"
     return struct_of(
         Happening,
         row,
         time=row["happened"] or row["time"],
         event=row["event_type"],
-        what=_what(row),
+        kind=KINDS.get(row["event_type"]),
+        what=_what(row, job),
         subject=subject,
+        program=row["program"] or (job.program if job is not None else None),
+        job=job and job.job,
+        job_series_id=job and job.series_id,
     )
 
 
-def _what(row: Record) -> str:
+def _what(row: Record, job: JobUse | None) -> str:
     kind: str = row["event_type"]
     words = _WORDS.get(kind, kind.replace("_", " "))
+    if kind == "exit":
+        return _exit_words(row, job)
+    if kind == "exits_counted":
+        how = "with exit 0" if row["exit_code"] == 0 else "that failed, beyond those told one by one"
+        return f"{units.plural(row['exits'] or 0, 'end')} {how}"
     if row["event_type"] == "container_die" and row["exit_code"] is not None:
         return f"{words} with exit code {row['exit_code']}"
     if row["event_type"] == "gpu_xid" and row["code"] is not None:
@@ -67,10 +97,36 @@ def _what(row: Record) -> str:
     return words
 
 
-def is_wrong(happening: Happening) -> bool:
-    """Whether it belongs on the first screen."""
-    bad_end = happening.event == "container_die" and happening.exit_code not in (None, 0)
-    return bad_end or happening.event in WRONG
+def _exit_words(row: Record, job: JobUse | None) -> str:
+    """The whole sentence for what ended a job, the status for a process."""
+    status = status_of(row)
+    told = job.ending if job is not None and row["subject"] == "job" else None
+    same = told is not None and (told.exit_code, told.exit_signal) == (status.code, status.signal)
+    words = told.words if told is not None and same and told.words else status.words
+    return f"a process ended: {words}" if row["subject"] == "process" else words
+
+
+def is_wrong(event: Happening, job: JobUse | None) -> bool:
+    """Whether it belongs on the first screen; ends that were asked for and short attempts do not."""
+    if event.event == "exit":
+        return event.exit_code != 0 and job is not None and _is_bad_end(job)
+    if event.event == "boot_end":
+        return event.what is not None and event.what.endswith("no farewell")
+    bad_end = event.event == "container_die" and event.exit_code not in (None, 0)
+    return bad_end or event.event in WRONG
+
+
+# A command that fails at once is somebody trying something out.
+_WORTH_TELLING = 60.0
+
+
+def _is_bad_end(job: JobUse) -> bool:
+    end = job.ending
+    if end.cause is not None and end.cause != "shutdown":
+        return True
+    if end.exit_signal is not None:
+        return end.exit_signal in CRASHES
+    return end.exit_code not in (None, 0) and (job.runtime_seconds or 0.0) >= _WORTH_TELLING
 
 
 _HOLES = """

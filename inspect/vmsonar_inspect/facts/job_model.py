@@ -47,6 +47,31 @@ MEMORY = titled(
 )
 
 
+class Ending(msgspec.Struct, kw_only=True, frozen=True):
+    """How a job or container ended, and what is known about why."""
+
+    words: Annotated[
+        str | None, TEXT, titled("", missing=""), about("in one sentence, with the evidence")
+    ] = None
+    exit_code: Annotated[int | None, NUMBER] = None
+    exit_signal: Annotated[int | None, NUMBER] = None
+    core_dumped: bool = False
+    source: Annotated[
+        str | None,
+        CHOICE,
+        about("who told: connector, pidfd, accounts, engine, systemd, slurm or run; null: nobody"),
+    ] = None
+    cause: Annotated[
+        str | None,
+        CHOICE,
+        about(
+            "memory_limit, machine_memory, member, pids_limit, disk_full, no_inodes, read_only, reclaim_notice or "
+            "shutdown; null: nothing points to one"
+        ),
+    ] = None
+    is_proven: Annotated[bool, about("false: the cause was only near in time")] = False
+
+
 class JobUse(AnswerPart):
     """What one job used."""
 
@@ -78,6 +103,7 @@ class JobUse(AnswerPart):
     observed_seconds: Annotated[float | None, SECONDS, about("covered by intervals")] = None
     samples: Annotated[int, COUNT] = 0
     ended: Annotated[bool, titled("state")] = False
+    ending: Annotated[Ending, titled("end", missing="")] = Ending()
     cpu_seconds: Annotated[float | None, BUSY, CPU_TIME] = None
     cpu_seconds_low: Annotated[float | None, BUSY, LEAST] = None
     cpu_seconds_high: Annotated[float | None, BUSY, MOST] = None

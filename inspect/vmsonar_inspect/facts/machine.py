@@ -5,6 +5,7 @@ from typing import Any
 
 from vmsonar_inspect.facts.model import ContainerUse, Coverage, GpuUse, Machine, NodeUse
 from vmsonar_inspect.facts.queries import (
+    LIMIT_RISES,
     Queries,
     Record,
     grouped,
@@ -131,7 +132,8 @@ _CONTAINER_MORE = f"""
 _EXITS = """
     SELECT archive, container_id, arg_max(exit_code, seq) AS exit_code,
         COUNT(*) FILTER (WHERE event_type = 'container_oom') AS ooms
-    FROM event WHERE container_id IS NOT NULL GROUP BY archive, container_id"""
+    FROM event WHERE container_id IS NOT NULL AND COALESCE(subject, 'container') = 'container'
+    GROUP BY archive, container_id"""
 
 _CONTAINER_COLUMNS = {
     "user": "user_name",
@@ -144,13 +146,19 @@ _CONTAINER_COLUMNS = {
 }
 
 
+_REFUSED = f"""
+    WITH {LIMIT_RISES}
+    SELECT archive, container_id, MAX(processes_limit) AS processes_limit, SUM(pids_max_events) AS forks_refused
+    FROM limit_rises GROUP BY archive, container_id"""  # noqa: S608
+
+
 def query_containers(queries: Queries) -> dict[tuple[str, str], tuple[ContainerUse, float | None]]:
     """Every container, with the 95th percentile of how full its memory limit was."""
     key = ("archive", "container_id")
-    more, exits = queries.by(key, _CONTAINER_MORE), queries.by(key, _EXITS)
+    more, exits, refused = (queries.by(key, sql) for sql in (_CONTAINER_MORE, _EXITS, _REFUSED))
     return {
         name: (
-            _container({**row, **more.get(name, {}), **exits.get(name, {})}),
+            _container({**row, **more.get(name, {}), **exits.get(name, {}), **refused.get(name, {})}),
             number(more.get(name, {}).get("limit_share")),
         )
         for name, row in queries.by(key, "SELECT * FROM container_usage").items()

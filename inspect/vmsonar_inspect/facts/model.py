@@ -16,6 +16,7 @@ from vmsonar_inspect.facts.job_model import (
     NOT_EXACT,
     PEAK_FROM,
     SHARING,
+    Ending,
     GroupUse,
     JobUse,
     ProcessUse,
@@ -55,9 +56,9 @@ from vmsonar_inspect.facts.quantities import (
 
 __all__ = [
     "ANSWER", "ARCHIVE", "BYTES", "CORES", "COUNT", "ENERGY", "NOTHING", "PERCENT", "SECONDS", "SHARE", "TEXT", "TIME",
-    "Advice", "AnswerPart", "ContainerUse", "Coverage", "Energy", "EnergyUse", "Gap", "GpuUse", "GroupUse", "Happening",
-    "JobUse", "Machine", "Moment", "NodeUse", "ProcessUse", "Severity", "Size", "Story", "StoryMoment", "Use",
-    "Verdict",
+    "Advice", "AnswerPart", "ContainerUse", "Coverage", "Ending", "Energy", "EnergyUse", "FilesystemUse", "Gap",
+    "GpuUse", "GroupUse", "Happening", "JobUse", "Machine", "MachineEnd", "Moment", "NodeUse", "ProcessUse",
+    "ProgramEnds", "Severity", "Size", "Story", "StoryMoment", "Use", "Verdict",
 ]  # fmt: skip
 
 
@@ -182,6 +183,9 @@ class ContainerUse(AnswerPart):
     memory_limit_bytes: Annotated[int | None, BYTES, titled("limit", missing="none")] = None
     oom_kills: Annotated[int | None, COUNT, titled("killed")] = None
     exit_code: Annotated[int | None, NUMBER, titled("exit", missing="")] = None
+    ending: Annotated[Ending, titled("end", missing="")] = Ending()
+    processes_limit: Annotated[int | None, COUNT, about("pids.max; null: none")] = None
+    forks_refused: Annotated[int | None, COUNT, about("because of that limit")] = None
     read_bytes: Annotated[float | None, BYTES, titled("read")] = None
     write_bytes: Annotated[float | None, BYTES, titled("written")] = None
     received_bytes: Annotated[float | None, BYTES, titled("received"), _NOT_SHARED] = None
@@ -236,12 +240,80 @@ class Happening(AnswerPart):
 
     time: Annotated[datetime, TIME, titled("time")]
     event: Annotated[str, about("its type")]
+    kind: Annotated[
+        str | None,
+        CHOICE,
+        titled("kind", missing=""),
+        about("exit, oom, container, gpu, machine, recorder, or process for everyday ones"),
+    ] = None
     what: Annotated[str | None, TEXT, titled("what"), about("in words")] = None
     subject: Annotated[str | None, TEXT, titled("about", missing="")] = None
     detail: Annotated[str | None, TEXT, titled("detail", missing="")] = None
     exit_code: Annotated[int | None, NUMBER] = None
     container_id: Annotated[str | None, CONTAINER] = None
     pgid: Annotated[int | None, NUMBER] = None
+    exit_signal: Annotated[int | None, NUMBER] = None
+    exit_source: Annotated[str | None, CHOICE] = None
+    exits: Annotated[int | None, COUNT, about("ends that are only counted")] = None
+    pid: Annotated[int | None, NUMBER] = None
+    program: Annotated[str | None, TEXT, titled("program", missing="")] = None
+    job: Annotated[str | None, TEXT, titled("job", missing=""), about("id for people")] = None
+    job_series_id: Annotated[str | None, about("series of that job")] = None
+    archive: str | None = None
+    hostname: Annotated[str | None, TEXT, titled("machine")] = None
+
+
+class MachineEnd(AnswerPart):
+    """How a boot of the machine ended."""
+
+    boot: str
+    time: Annotated[datetime, TIME, about("last record of that boot")]
+    how: Annotated[
+        str,
+        CHOICE,
+        about(
+            "orderly_poweroff, reboot, reclaim_notice, stopped (the recorder only), no_farewell or unknown"
+        ),
+    ]
+    evidence: Annotated[str, TEXT]
+
+
+class FilesystemUse(AnswerPart):
+    """How full a file system became."""
+
+    filesystem: Annotated[str, TEXT, about("where it is mounted")]
+    archive: str | None = None
+    fs_type: str | None = None
+    device: str | None = None
+    first: Annotated[datetime | None, TIME] = None
+    last: Annotated[datetime | None, TIME] = None
+    samples: Annotated[int, COUNT, about("rows that tell of it")] = 0
+    seconds: Annotated[float | None, SECONDS] = None
+    total_bytes: Annotated[int | None, BYTES] = None
+    first_free_bytes: Annotated[int | None, BYTES, about("available to everybody, in the first row")] = None
+    free_bytes: Annotated[int | None, BYTES, about("in the last row")] = None
+    least_free_bytes: Annotated[int | None, BYTES] = None
+    inodes_total: Annotated[int | None, COUNT] = None
+    inodes_free: Annotated[int | None, COUNT] = None
+    least_inodes_free: Annotated[int | None, COUNT] = None
+    fill_rate: Annotated[float | None, RATE, about("slope of a straight line through what is in use")] = None
+    late_fill_rate: Annotated[float | None, RATE, about("the same for the last third of the time")] = None
+    fill_fit: Annotated[float | None, SHARE, about("how well the line fits: r²")] = None
+    seconds_to_full: Annotated[float | None, SECONDS, about("after the last row, at that rate")] = None
+
+
+class ProgramEnds(AnswerPart):
+    """How the jobs of a program, or the runs of a container, ended."""
+
+    name: str
+    archive: str
+    ended: Annotated[int, COUNT, about("with a known status")] = 0
+    failed: Annotated[int, COUNT] = 0
+    failed_seconds: Annotated[float, SECONDS, about("runtime of those that failed")] = 0.0
+    failed_in_a_row: Annotated[int, COUNT, about("most, without a success between")] = 0
+    failed_gap_seconds: Annotated[float | None, SECONDS, about("median between two failures of that row")] = (
+        None
+    )
 
 
 class Gap(AnswerPart):
@@ -271,7 +343,7 @@ class Verdict(AnswerPart, kw_only=True):
 
     rule: str
     about: str
-    subject: Annotated[str, about("archive, series, container or GPU")]
+    subject: Annotated[str, about("archive, series, container, GPU, file system or program")]
     name: str
     severity: Annotated[Severity, about("problem or advice")]
     title: str
@@ -335,7 +407,7 @@ class Story(AnswerPart):
     """Everything that is known about one job."""
 
     job: JobUse
-    ended_by: str
+    ended_by: Annotated[str, about("ending.words of the job")]
     advice: Advice
     timeline: list[StoryMoment]
     processes: Annotated[list[ProcessUse], about("the 20 busiest")]

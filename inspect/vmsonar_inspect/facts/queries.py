@@ -95,7 +95,7 @@ def use_of(record: Record, name: str) -> Use:
     return Use(**{part: number(record.get(f"{name}_{part}")) for part in Use.__struct_fields__})
 
 
-def struct_of(kind: type[S], row: Record, columns: Mapping[str, str] | None = None, **more: Any) -> S:
+def struct_of(kind: type[S], row: Record, columns: Mapping[str, str] | None = None, /, **more: Any) -> S:
     """A Struct of the columns that are named like its fields, but for those named here, and of what is given.
 
     A use is made of its four columns. What is null is None, and the default where the field cannot be None.
@@ -149,3 +149,26 @@ JOBS_ON_GPUS = """
         LEFT JOIN gpu AS c
             ON h.archive = c.archive AND h.run = c.run AND h.seq = c.seq AND h.gpu_uuid = c.gpu_uuid
     )"""
+
+
+def _limit_rise(name: str) -> str:
+    return f"""CASE
+            WHEN before_{name} IS NULL THEN CASE WHEN seq > first_seq THEN {name} END
+            WHEN {name} < before_{name} THEN {name} ELSE {name} - before_{name}
+        END AS {name}"""
+
+
+_LIMITS_MET = ("oom_kills", "oom_events", "memory_max_events", "pids_max_events")
+
+#: How often containers met their limits since the row before; one that came while recording counted from zero.
+LIMIT_RISES = f"""
+    limit_counters AS (
+        SELECT archive, container_id, seq, time, processes_limit, {", ".join(_LIMITS_MET)},
+            {", ".join(f"LAG({name}) OVER w AS before_{name}" for name in _LIMITS_MET)}
+        FROM container WINDOW w AS (PARTITION BY archive, boot, container_id ORDER BY seq)
+    ),
+    limit_rises AS (
+        SELECT archive, container_id, time, processes_limit, {", ".join(map(_limit_rise, _LIMITS_MET))}
+        FROM limit_counters
+        JOIN (SELECT archive, MIN(seq) AS first_seq FROM samples GROUP BY archive) USING (archive)
+    )"""  # noqa: S608

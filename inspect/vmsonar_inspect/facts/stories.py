@@ -1,9 +1,9 @@
-"""The story of one job: its course, its processes, where it ran, and what ended it."""
+"""The story of one job: its course, its processes, and what happened to it."""
 
 from datetime import timedelta
 from typing import Any
 
-from vmsonar_inspect.facts.model import Advice, Happening, JobUse, ProcessUse, StoryMoment
+from vmsonar_inspect.facts.model import Happening, JobUse, ProcessUse, StoryMoment
 from vmsonar_inspect.facts.queries import JOBS_ON_GPUS, Key, Queries, struct_of, weighted_mean
 from vmsonar_inspect.facts.timeline import Steps
 
@@ -16,22 +16,11 @@ def _names(key: Key) -> dict[str, Any]:
 
 def concerns(event: Happening, job: JobUse) -> bool:
     """Whether something happened to this job or its container."""
+    if event.job_series_id is not None:
+        return event.job_series_id == job.series_id
     if event.container_id is not None:
         return event.container_id == job.container_id
     return event.pgid is not None and event.pgid == job.pgid
-
-
-def end_of(job: JobUse, advice: Advice, events: list[Happening]) -> str:
-    """What ended a job, in words."""
-    if not job.ended:
-        return "still running at the last sample"
-    if any(verdict.rule == "job_out_of_memory" for verdict in advice.verdicts):
-        return "killed for lack of memory"
-    deaths = [event for event in events if event.event == "container_die"]
-    if deaths and job.last is not None and abs((deaths[-1].time - job.last).total_seconds()) < 120:
-        code = deaths[-1].exit_code
-        return "its container ended" + ("" if code is None else f" with exit code {code}")
-    return "ended; how is not recorded"
 
 
 def query_course(

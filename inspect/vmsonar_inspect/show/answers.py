@@ -12,7 +12,6 @@ from vmsonar_archive.system.moments import covered_words, span_words
 
 from vmsonar_inspect.advice.figures import ratio
 from vmsonar_inspect.facts import model, units
-from vmsonar_inspect.facts.events import is_wrong
 from vmsonar_inspect.facts.fields import titled
 from vmsonar_inspect.inspection import Inspection, InspectionSettings, opened
 from vmsonar_inspect.show.order import arranged
@@ -35,6 +34,10 @@ class Summary(model.AnswerPart):
     containers: list[model.ContainerUse]
     gpus: list[model.GpuUse]
     wrong: Annotated[list[model.Happening], about("events that mean trouble")]
+    ends: Annotated[
+        list[model.MachineEnd], about("of each boot; the last may be just where the record stops")
+    ]
+    filesystems: Annotated[list[model.FilesystemUse], about("those that can be written")]
     gaps: list[model.Gap]
     advice: list[model.Advice]
 
@@ -86,13 +89,14 @@ ROW_TYPES: dict[str, type] = {
     "users": model.GroupUse,
     "programs": model.GroupUse,
     "timeline": model.Moment,
+    "events": model.Happening,
     "advice": model.Verdict,
     "gaps": model.Gap,
 }
 
 
-def rows_of(inspection: Inspection, view: str, zone: tzinfo) -> list[Any]:
-    """The rows of a view, of all machines."""
+def rows_of(inspection: Inspection, view: str, zone: tzinfo, job: str | None = None) -> list[Any]:
+    """The rows of a view, of all machines; events also of one job."""
     archives = list(inspection.sources)
     ways: dict[str, Callable[[], Sequence[Any]]] = {
         "jobs": lambda: inspection.jobs,
@@ -101,6 +105,7 @@ def rows_of(inspection: Inspection, view: str, zone: tzinfo) -> list[Any]:
         "users": lambda: inspection.users(zone),
         "programs": lambda: inspection.programs(zone),
         "timeline": lambda: [at for archive in archives for at in inspection.timeline(archive, _STEPS)],
+        "events": lambda: inspection.chosen_events(job),
         "advice": lambda: [advice for archive in archives for advice in inspection.advice(archive)],
         "gaps": lambda: [gap for _, gap in inspection.gaps],
     }
@@ -117,23 +122,25 @@ def document(inspection: Inspection, view: str, rows: Sequence[Any], nothing: st
 
 
 def json_rows(
-    inspection: Inspection, view: str, zone: tzinfo, sort: str | None, top: int | None
+    inspection: Inspection, view: str, zone: tzinfo, sort: str | None, top: int | None, job: str | None = None
 ) -> tuple[str, list[Any]]:
     """The rows of --json, and the name of their view."""
     if view != "summary":
-        return view, arranged(rows_of(inspection, view, zone), sort, top)
+        return view, arranged(rows_of(inspection, view, zone, job), sort, top)
     if len(inspection.sources) > 1:
         return "machines", fleet_rows(inspection)[:top]
     return view, [summary_of(inspection, archive, top) for archive in inspection.sources]
 
 
-def csv_rows(inspection: Inspection, view: str, zone: tzinfo, sort: str | None, top: int | None) -> list[Any]:
+def csv_rows(
+    inspection: Inspection, view: str, zone: tzinfo, sort: str | None, top: int | None, job: str | None = None
+) -> list[Any]:
     """What --csv lists: machines for the summary, verdicts for the advice."""
     if view == "summary":
         return fleet_rows(inspection)[:top]
     if view == "advice":
         return [verdict for advice in rows_of(inspection, view, zone) for verdict in advice.verdicts][:top]
-    return arranged(rows_of(inspection, view, zone), sort, top)
+    return arranged(rows_of(inspection, view, zone, job), sort, top)
 
 
 def fleet_rows(inspection: Inspection) -> list[FleetRow]:
@@ -152,7 +159,9 @@ def summary_of(inspection: Inspection, archive: str, top: int | None = None) -> 
         jobs=[job for job in inspection.jobs if job.archive == archive][:top],
         containers=[container for container in inspection.containers if container.archive == archive][:top],
         gpus=[gpu for gpu in inspection.gpus if gpu.archive == archive],
-        wrong=[event for owner, event in inspection.events if owner == archive and is_wrong(event)],
+        wrong=inspection.wrong(archive),
+        ends=inspection.machine_ends.get(archive, []),
+        filesystems=inspection.filesystems.get(archive, []),
         gaps=[gap for owner, gap in inspection.gaps if owner in (archive, "")],
         advice=inspection.advice(archive),
     )
@@ -183,7 +192,7 @@ def to_csv(sink: IO[str], rows: Sequence[Any], kind: type) -> None:
     write_csv(sink, names, ([flat.get(name) for name in names] for flat in map(_flat, rows)))
 
 
-_NESTED = (model.Use, model.Energy, model.Size)
+_NESTED = (model.Use, model.Energy, model.Size, model.Ending)
 
 
 def flat_names(kind: type, prefix: str = "") -> list[str]:
@@ -218,6 +227,8 @@ def why_nothing(inspection: Inspection, view: str, paths: Sequence[Path | str]) 
         return f"no jobs{asked} {span}".rstrip() + f": {_there(paths)}"
     if wish.user is not None and view == "containers" and not inspection.containers:
         return f"no containers of user {wish.user} {span}".rstrip() + f": {_there(paths)}"
+    if wish.kinds and view == "events" and not inspection.chosen_events():
+        return f"no events of kind {', '.join(sorted(wish.kinds))} {span}".rstrip() + f": {_there(paths)}"
     return None
 
 

@@ -58,6 +58,14 @@ def _job_id(job: JobUse) -> str:
     return shown_field(JobUse, "job").write(job.job) if has_name else "no group"
 
 
+def _how_ended(job: JobUse) -> str:
+    """The sentence, short where it says nothing of this job."""
+    if not job.ended:
+        return "running"
+    words = shown_field(JobUse, "ending.words").write(job.ending.words)
+    return "not known" if words.startswith("not known") and job.ending.cause is None else words
+
+
 _JOBS = (
     Column("job", 0, widest=30, write=_job_id),
     Column("user", 2, widest=16),
@@ -75,7 +83,7 @@ _JOBS = (
     Column("read_bytes / write_bytes", 15),
     Column("energy", 16),
     Column("container", 17, widest=20),
-    Column("ended", 18, write=lambda job: "ended" if job.ended else "running"),
+    Column("ending.words", 9, widest=50, least=20, write=_how_ended),
     Column("command", 8, least=12),
 )
 
@@ -91,7 +99,7 @@ _CONTAINERS = (
     Column("memory_bytes.peak", 2),
     Column("memory_limit_bytes", 5),
     Column("oom_kills", 7),
-    Column("exit_code", 8),
+    Column("ending.words", 8, widest=50, least=20),
     Column("read_bytes / write_bytes", 13),
     Column("received_bytes / sent_bytes", 14),
     Column("energy", 15),
@@ -164,9 +172,11 @@ _GAPS = (
 
 _EVENTS = (
     Column("time", 0),
-    Column("what", 1, least=20),
+    Column("kind", 4),
     Column("subject", 2, widest=30),
-    Column("detail", 3, least=10),
+    Column("program", 3, widest=20),
+    Column("what", 1, least=20, widest=100),
+    Column("detail", 5, least=10),
 )
 
 _PROCESSES = (
@@ -230,7 +240,7 @@ _VIEWS: dict[str, tuple[type[msgspec.Struct], tuple[Column, ...]]] = {
 def columns_of(view: str, zone: tzinfo, many: bool = False) -> list[Column]:
     """The columns of a view; rows of many machines say whose they are."""
     kind, shown = _VIEWS[view]
-    has_machine = many and view in ("jobs", "containers", "gpus")
+    has_machine = many and view in ("jobs", "containers", "gpus", "events")
     return [_column(kind, each, zone) for each in ((_MACHINE, *shown) if has_machine else shown)]
 
 

@@ -5,7 +5,10 @@ from typing import Any
 
 from vmsonar_inspect.facts.model import Use
 
-VIEWS = ("summary", "jobs", "containers", "gpus", "users", "programs", "timeline", "advice", "gaps")
+VIEWS = ("summary", "jobs", "containers", "gpus", "users", "programs", "timeline", "events", "advice", "gaps")
+
+#: Kinds of events that can be chosen; facts/events.py says which types are of which.
+EVENT_KINDS = ("exit", "oom", "container", "gpu", "machine", "recorder", "process")
 
 
 def _most(field: str) -> Callable[[Any], float]:
@@ -18,7 +21,7 @@ def _peak_memory(row: Any) -> float:
 
 
 def _start(row: Any) -> float:
-    first = getattr(row, "started", None) or getattr(row, "first", None)
+    first = getattr(row, "started", None) or getattr(row, "first", None) or getattr(row, "time", None)
     return first.timestamp() if first is not None else 0.0
 
 

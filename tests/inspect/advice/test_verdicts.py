@@ -1,8 +1,12 @@
 """Known workloads get exactly the verdicts they deserve, and thin data gets none."""
 
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from vmsonar_archive.records import EventRow, FilesystemRow
 from vmsonar_archive.system.errors import UsageError
 from vmsonar_inspect.advice.figures import filled_in
 from vmsonar_inspect.advice.rules import load_rules, parse_condition
@@ -10,7 +14,7 @@ from vmsonar_inspect.advice.verdicts import judge
 from vmsonar_inspect.facts.model import Advice, Size, Verdict
 from vmsonar_inspect.inspection import InspectionSettings, opened
 
-from tests.making.machines import GIB, Load, Machine, gpu_id
+from tests.making.machines import GIB, START, Box, Load, Machine, box_id, gpu_id
 from tests.making.scenes import SCENES, SECONDS, healthy, hogging, serial
 
 
@@ -159,3 +163,159 @@ def test_one_and_many_are_told_apart() -> None:
 def test_only_kills_outside_of_containers_are_the_machines(in_containers: int, expected: list[str]) -> None:
     figures = {"oom_kills": 2.0, "container_oom_kills": float(in_containers)}
     assert [verdict.rule for verdict in judge(load_rules(), "machine", "a", "vm", figures)] == expected
+
+
+def with_disk(
+    free: Callable[[float], float], inodes: Callable[[float], int] = lambda s: 900_000, **told: Any
+) -> Machine:
+    """A healthy machine with a disk of 100 GiB, told of once a minute."""
+    machine = healthy()
+    for second in range(0, SECONDS * 2 + 1, 60):
+        values = {
+            "mount_point": "/scratch",
+            "read_only": False,
+            "bytes_total": 100 * GIB,
+            "inodes_total": 1_000_000,
+            "bytes_available": int(free(second)),
+            "inodes_available": inodes(second),
+            **told,
+        }
+        machine.more.append((second, "filesystem", FilesystemRow(device_major=8, device_minor=1, **values)))
+    return machine  # fmt: skip
+
+
+def said(machine: Machine, folder: Path, seconds: float = SECONDS) -> list[tuple[str, str, str]]:
+    return [(each.rule, each.name, each.says) for each in verdicts(machine, folder, seconds)]
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    machine = with_disk(lambda s: 0 if 600 <= s < 660 else 40 * GIB)
+    assert said(machine, tmp_path) == [
+        ("disk_filled", "file system /scratch", "had 0 B of 100 GiB left"),
+    ]
+
+
+def test_a_disk_without_inodes_is_named(tmp_path: Path) -> None:
+    machine = with_disk(lambda s: 40 * GIB, lambda s: 0 if s == 1200 else 500)
+    assert said(machine, tmp_path) == [
+        ("inodes_filled", "file system /scratch", "had 0 of 1,000,000 inodes left"),
+    ]
+
+
+def test_a_disk_that_will_be_full_is_named_with_the_figures(tmp_path: Path) -> None:
+    machine = with_disk(lambda s: 40 * GIB - s * 4 * 2**20)
+    assert said(machine, tmp_path, 2 * SECONDS) == [
+        (
+            "disk_will_fill",
+            "file system /scratch",
+            "filled by 4.0 MiB/s over 60 min; at that rate the last 26 GiB of 100 GiB are gone in 111 min",
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    "free",
+    [
+        lambda s: 40 * GIB,  # nothing changes
+        lambda s: 40 * GIB + s * 4 * 2**20,  # it is emptied
+        lambda s: 90 * GIB - s * 2**20,  # not within a day of what was seen
+        lambda s: 40 * GIB - min(s, 900) * 16 * 2**20,  # it rose, and stopped
+        lambda s: 40 * GIB - s % 600 * 20 * 2**20,  # up and down
+        lambda s: 40 * GIB - s * 2**10,  # noise
+    ],
+)
+def test_a_disk_that_does_not_fill_gets_no_verdict(free: Callable[[float], float], tmp_path: Path) -> None:
+    assert said(with_disk(free), tmp_path, 2 * SECONDS) == []
+
+
+def test_a_rise_of_a_few_minutes_is_no_trend(tmp_path: Path) -> None:
+    assert said(with_disk(lambda s: 40 * GIB - s * 4 * 2**20), tmp_path, 900) == []
+
+
+def test_what_nobody_can_write_is_not_full(tmp_path: Path) -> None:
+    assert said(with_disk(lambda s: 0, read_only=True), tmp_path) == []
+
+
+def ending(
+    machine: Machine, *ends: tuple[int, str, float, dict[str, Any]], runtime: float = 100.0
+) -> Machine:
+    """Adds jobs that end at a second with a status."""
+    for pgid, command, second, told in ends:
+        load = Load(pgid, command, begin=second - runtime, end=second)
+        machine.loads.append(load)
+        event = EventRow(
+            event_type="exit", subject="job", pgid=pgid, start_ticks=load.start_ticks, program=command.split()[0],
+            happened=START + timedelta(seconds=second), runtime=round(runtime * 1e9), exit_source="connector", **told,
+        )  # fmt: skip
+        machine.events.append((second, event))
+    return machine
+
+
+def failing(command: str, times: int, every: float, told: dict[str, Any], runtime: float = 1.0) -> Machine:
+    ends = [(500 + number, command, 200 + every * number, told) for number in range(times)]
+    return ending(healthy(), *ends, runtime=runtime)
+
+
+def test_jobs_that_failed_are_named_by_program(tmp_path: Path) -> None:
+    machine = ending(
+        healthy(),
+        (501, "python3 fit.py", 300, {"exit_code": 1}),
+        (502, "python3 fit.py", 500, {"exit_signal": 11}),
+        (503, "python3 fit.py", 700, {"exit_code": 0}),
+        (504, "./simulate -x", 900, {"exit_code": 0}),
+    )
+    assert said(machine, tmp_path) == [("failed", "Python", "2 of 3 ends failed, after 3 min of work")]
+
+
+def test_a_program_that_fails_again_and_again_is_a_crash_loop(tmp_path: Path) -> None:
+    machine = failing("./serve --port 80", 8, 5.0, {"exit_code": 1})
+    assert said(machine, tmp_path) == [("crash_loop", "serve", "failed 8 times in a row, every 5 s")]
+
+
+def test_a_container_that_is_started_again_and_again_is_a_crash_loop(tmp_path: Path) -> None:
+    machine, box = healthy(), Box(box_id(3), "web")
+    machine.boxes = [box]
+    machine.loads.append(Load(900, "./web", begin=0, container=box.container_id))
+    for number in range(6):
+        died = EventRow(event_type="container_die", container_id=box.container_id, exit_code=1)
+        machine.events.append((200.0 + 20 * number, died))
+    assert said(machine, tmp_path) == [("crash_loop", "container web", "failed 6 times in a row, every 20 s")]
+
+
+@pytest.mark.parametrize(
+    ("command", "told", "runtime"),
+    [
+        ("./serve", {"exit_code": 0}, 100),
+        ("./serve", {"exit_signal": 15}, 100),  # stopped by somebody
+        ("./serve", {"exit_code": 143}, 100),
+        ("grep -q needle", {"exit_code": 1}, 100),  # an answer
+        ("bash", {"exit_code": 130}, 100),  # a person who logs out
+        ("-bash", {"exit_code": 1}, 1000),
+        ("./serve", {}, 100),  # nobody knows
+    ],
+)
+def test_ends_that_are_no_failures_get_no_verdict(
+    command: str, told: dict[str, Any], runtime: float, tmp_path: Path
+) -> None:
+    assert said(failing(command, 8, 20.0, told, runtime), tmp_path) == []
+
+
+def test_a_few_quick_attempts_get_no_verdict(tmp_path: Path) -> None:
+    assert said(failing("./try", 4, 20.0, {"exit_code": 1}), tmp_path) == []
+
+
+def test_processes_that_fail_in_a_build_get_no_verdict(tmp_path: Path) -> None:
+    machine = healthy()
+    for number in range(50):
+        told = {"subject": "process", "program": "conftest", "pid": number, "pgid": 100, "exit_code": 1}
+        machine.events.append((100.0 + number, EventRow(event_type="exit", **told)))
+    assert said(machine, tmp_path) == []
+
+
+def test_a_limit_of_processes_is_named(tmp_path: Path) -> None:
+    machine, box = healthy(), Box(box_id(3), "web", processes_limit=64, refused_at=600)
+    machine.boxes = [box]
+    machine.loads.append(Load(900, "./web", begin=0, container=box.container_id))
+    assert said(machine, tmp_path) == [
+        ("pids_limit", "container web", "1 fork failed at its limit of 64 processes"),
+    ]

@@ -58,6 +58,7 @@ def _page(inspection: Inspection, zone: tzinfo) -> str:
         *parts.wrong(found, zone),
         ("charts", "Over time", _figures(data["charts"])),
         *parts.lists(found, inspection.users(zone), inspection.programs(zone), zone),
+        *parts.events([event for _, event in inspection.events], zone),
         ("energy", "Energy and emissions", parts.energy(found.energy)),
     ]
     body += [*_sections(sections), _footer(found)]
@@ -96,7 +97,8 @@ def _figures(charts: dict[str, Any]) -> Markup:
             canvas = tag("canvas", tabindex="0", role="img", aria_label=label)
             head = tag("figcaption", tag("h3", title))
             figures.append(tag("figure", head, canvas, data_chart=name, class_="wide" if wide else None))
-    note = "Drag over a chart to zoom, double-click for all of it. Grey: no samples. Dashed: what there is."
+    note = "Drag over a chart to zoom, double-click for all of it. "
+    note += "Grey: no samples. Dashed: what there is. Red: what went wrong."
     return joined([tag("p", note, class_="soft small"), _ZOOM, tag("div", *figures, class_="charts")])
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from vmsonar_archive.system.text import printable
 
+from vmsonar_inspect.facts.model import Happening
 from vmsonar_inspect.facts.queries import JOB_KEY, Key, Record, grouped, key_of, weighted_mean
 from vmsonar_inspect.facts.timeline import Steps
 from vmsonar_inspect.inspection import Inspection
@@ -18,6 +19,8 @@ _FLEET_STEPS = 1500
 _NAMED = 9
 _OTHERS = 10
 _LONGEST_NAME = 60
+_LONGEST_MARK = 120
+_MOST_MARKS = 200
 
 Values = list[float | None]
 Chart = dict[str, Any]
@@ -34,16 +37,30 @@ def machine_data(inspection: Inspection, found: Summary, zone: str) -> dict[str,
         for gap in found.gaps
         if gap.kind == "no_samples" and gap.begin is not None and gap.end is not None
     ]
-    return _data(steps, zone, charts.machine() | charts.jobs() | charts.containers() | charts.gpus(), holes)
+    drawn = charts.machine() | charts.jobs() | charts.containers() | charts.gpus()
+    return _data(steps, zone, drawn, holes, _marks(found.wrong))
 
 
-def _data(steps: Steps, zone: str, charts: dict[str, Chart], holes: Sequence[object] = ()) -> dict[str, Any]:
+def _marks(events: Sequence[Happening]) -> list[tuple[float, str]]:
+    """The time of what went wrong, and a line about it."""
+    said = ((event, f"{event.subject or ''} {event.what or ''}".strip()) for event in events)
+    return [(event.time.timestamp(), printable(words, _LONGEST_MARK)) for event, words in said][-_MOST_MARKS:]
+
+
+def _data(
+    steps: Steps,
+    zone: str,
+    charts: dict[str, Chart],
+    holes: Sequence[object] = (),
+    marks: Sequence[object] = (),
+) -> dict[str, Any]:
     return {
         "first": steps.first.timestamp(),
         "step": steps.seconds,
         "count": steps.count,
         "zone": zone,
         "holes": holes,
+        "marks": marks,
         "charts": {name: each for name, each in charts.items() if _has_data(each)},
     }
 

@@ -233,6 +233,11 @@
         pen.beginPath(); pen.moveTo(x(view.from), y(this.spec.capacity)); pen.lineTo(x(view.to), y(this.spec.capacity)); pen.stroke();
         pen.setLineDash([]);
       }
+      pen.strokeStyle = colour("--bad");
+      for (const [time] of data.marks) {
+        const at = Math.round(x(time)) + 0.5;
+        if (time >= view.from && time <= view.to) { pen.beginPath(); pen.moveTo(at, head); pen.lineTo(at, bottom); pen.stroke(); }
+      }
       if (this.drag && this.drag.to !== undefined) {
         pen.fillStyle = colour("--accent");
         pen.globalAlpha = 0.2;
@@ -255,6 +260,11 @@
       for (const [name, value] of rows.reverse()) {
         if (this.spec.stacked && !value) continue;
         this.tip.append(line(name, value === null || value === undefined ? "not seen" : writers[this.spec.unit](value)));
+      }
+      // What went wrong within a few pixels of the pointer.
+      const near = (view.to - view.from) / Math.max(1, this.canvas.clientWidth) * 4;
+      for (const [when, what] of data.marks) {
+        if (Math.abs(when - time) <= near) this.tip.append(line(what, full.format(new Date(when * 1000)).slice(-8)));
       }
       const at = this.left + (time - view.from) / (view.to - view.from) * (this.canvas.clientWidth - this.left);
       const room = this.figure.clientWidth, wide = this.tip.offsetWidth;

@@ -10,12 +10,12 @@ from vmsonar_archive.system.text import plain
 from vmsonar_inspect.advice.figures import ratio, written
 from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.fields import shown_field
-from vmsonar_inspect.facts.model import EnergyUse, GroupUse, Machine, NodeUse, Verdict
+from vmsonar_inspect.facts.model import EnergyUse, GroupUse, Happening, Machine, NodeUse, Verdict
 from vmsonar_inspect.facts.units import UNKNOWN
 from vmsonar_inspect.show.answers import Summary
 from vmsonar_inspect.show.columns import Column, columns_of, legend
 from vmsonar_inspect.show.terminal.lists import size_sentence
-from vmsonar_inspect.show.terminal.screen import covered, varied
+from vmsonar_inspect.show.terminal.screen import covered, end_sentence, varied
 
 
 class Markup(str):
@@ -81,7 +81,8 @@ def masthead(found: Summary, zone: tzinfo) -> Markup:
     """What the machine is and what was seen of it."""
     title = tag("h1", found.machine.hostname or found.machine.archive)
     facts = tag("div", *(tag("span", fact) for fact in _facts(found.machine)), class_="facts")
-    return joined([title, facts, tag("p", covered(found.coverage, zone))])
+    said = [covered(found.coverage, zone), end_sentence(found)]
+    return joined([title, facts, *(tag("p", words) for words in said if words)])
 
 
 def _facts(machine: Machine) -> list[str]:
@@ -198,6 +199,12 @@ def lists(found: Summary, users: list[GroupUse], programs: list[GroupUse], zone:
         ("gaps", "What was not seen", "gaps", found.gaps),
     ]
     return [(name, title, _listed(view, rows, zone)) for name, title, view, rows in every if rows]
+
+
+def events(found: Sequence[Happening], zone: tzinfo) -> list[Section]:
+    """What happened, but for what ended well."""
+    told = [event for event in found if event.event != "exit" or event.exit_code != 0]
+    return [("events", "Events", _listed("events", told, zone))] if told else []
 
 
 def wrong(found: Summary, zone: tzinfo) -> list[Section]:

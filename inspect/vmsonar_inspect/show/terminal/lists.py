@@ -134,6 +134,7 @@ _NOTHING = {
     "users": "No users were recorded.",
     "programs": "No programs were recorded.",
     "timeline": "No samples were recorded.",
+    "events": "Nothing happened that is worth a line.",
     "gaps": "Nothing is missing: every sample was taken and everything could be read.",
     "advice": "Nothing was recorded that could be judged.",
 }

@@ -73,6 +73,21 @@ def _completeness(coverage: Coverage) -> str:
     )
 
 
+_ENDS = {
+    "orderly_poweroff": "The machine was powered off in order",
+    "reboot": "The machine was rebooted",
+    "reclaim_notice": "The machine was taken away",
+    "no_farewell": "The machine ended without farewell",
+}
+
+
+def end_sentence(summary: Summary) -> str:
+    """How the machine itself ended, where that is known."""
+    if not summary.ends or summary.ends[-1].how not in _ENDS:
+        return ""
+    return f"{_ENDS[summary.ends[-1].how]} ({summary.ends[-1].evidence})."
+
+
 @dataclass(frozen=True, slots=True)
 class Busy:
     """How busy each resource was, with its course over time in the space that is left."""
@@ -183,6 +198,8 @@ class Screen:
     def _planned(self, plan: ScreenPlan) -> "RenderableType":
         summary = self.summary
         parts: list[RenderableType] = [header(summary.machine, summary.coverage, self.zone)]
+        if end := end_sentence(summary):
+            parts.append(Text(end))
         if not summary.coverage.samples:
             return Group(*parts)
         parts += [*plan.air, Busy(summary, self.timeline)]
@@ -206,7 +223,7 @@ class Screen:
         return [
             ("Top jobs", "jobs", "jobs", jobs, plan.jobs),
             ("Top containers", "containers", "containers", summary.containers, plan.containers),
-            ("What went wrong", "events", "summary --json", summary.wrong, plan.wrong),
+            ("What went wrong", "events", "events", summary.wrong, plan.wrong),
             ("What was not seen", "gaps", "gaps", summary.gaps, plan.gaps),
         ]
 

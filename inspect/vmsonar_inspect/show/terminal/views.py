@@ -59,7 +59,8 @@ def _head(story: Story, zone: tzinfo) -> list[Text]:
     return [
         Text.assemble((f"job {plain(job.job)}", "bold"), f"  {plain(job.command)}"),
         Text(f"{plain(job.user)} on {plain(job.hostname)}, {plain(job.program)}", style="dim"),
-        Text(f"{when}, {story.ended_by}"),
+        Text(when),
+        Text.assemble(("End: ", "bold"), plain(story.ended_by)),
         Text(f"{cost}, seen in {units.plural(job.samples, 'sample')}"),
         *(Text(words, style="dim") for words in doubts_of(job)),
     ]
@@ -99,7 +100,12 @@ _SPARKS = 160
 
 
 def render_view(
-    inspection: Inspection, view: str, zone: tzinfo, sort: str | None = None, top: int | None = None
+    inspection: Inspection,
+    view: str,
+    zone: tzinfo,
+    sort: str | None = None,
+    top: int | None = None,
+    job: str | None = None,
 ) -> "RenderableType":
     many = len(inspection.sources) > 1
     if view == "summary" and many:
@@ -107,7 +113,7 @@ def render_view(
     archive = next(iter(inspection.sources))
     if view == "summary":
         return Screen(summary_of(inspection, archive), inspection.timeline(archive, _SPARKS), zone, top)
-    shown = list_view(view, arranged(rows_of(inspection, view, zone), sort, top), zone, many)
+    shown = list_view(view, arranged(rows_of(inspection, view, zone, job), sort, top), zone, many)
     if many:
         return shown
     return Group(header(inspection.machines[archive], inspection.coverage[archive], zone), Text(), shown)

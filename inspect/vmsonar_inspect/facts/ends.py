@@ -1,0 +1,334 @@
+"""What ended a job or a container: its status, and the cause that the evidence points to, never a guess.
+
+Proven is only what the kernel's own counters and signals leave no other reading for. What was merely near in time is
+called so.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from operator import itemgetter
+
+from vmsonar_archive.system.text import plain
+
+from vmsonar_inspect.facts import statuses, units
+from vmsonar_inspect.facts.filesystems import Shortage, query_shortages
+from vmsonar_inspect.facts.model import ContainerUse, Ending, JobUse
+from vmsonar_inspect.facts.queries import LIMIT_RISES, Key, Queries, Record, grouped
+from vmsonar_inspect.facts.statuses import Status, status_of
+
+RUNNING = "still running at the last sample"
+_NOT_TOLD = "not known: how it ended was not recorded"
+
+#: How long something that killed may have happened before the end, where both moments are exact.
+_AT_ONCE = timedelta(seconds=10)
+_AT_NOTICE = timedelta(seconds=150)
+_NOTICE_HOLDS = timedelta(minutes=30)
+_SHUTDOWN = timedelta(seconds=60)
+_RECENT = timedelta(seconds=60)
+_GOING_DOWN = {
+    **dict.fromkeys(("poweroff", "halt"), "shutdown"),
+    **dict.fromkeys(("reboot", "kexec", "soft_reboot"), "reboot"),
+}
+#: Only these tell of every process that ends.
+_TELL_ALL = ("connector", "accounts")
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why it ended, as far as that is known; the words follow those of the status."""
+
+    kind: str
+    words: str
+    is_proven: bool = False
+
+
+@dataclass(slots=True)
+class _Evidence:
+    """What one archive tells that may end something."""
+
+    interval: timedelta
+    #: Exits of jobs and their members, by process group.
+    exits: dict[int, list[Record]] = field(default_factory=dict)
+    #: Exits and deaths of containers, by id.
+    deaths: dict[str, list[Record]] = field(default_factory=dict)
+    kills: list[Status] = field(default_factory=list)
+    counted: list[datetime] = field(default_factory=list)
+    ooms: dict[str, list[datetime]] = field(default_factory=dict)
+    rises: dict[str, list[Record]] = field(default_factory=dict)
+    limits: dict[str, Record] = field(default_factory=dict)
+    machine_kills: list[Record] = field(default_factory=list)
+    notices: list[datetime] = field(default_factory=list)
+    stops: list[tuple[datetime, str]] = field(default_factory=list)
+    shortages: list[Shortage] = field(default_factory=list)
+
+
+class Ends:
+    """Judges the ends of all jobs and containers that were opened together."""
+
+    def __init__(
+        self, queries: Queries, events: Iterable[Record], intervals: Mapping[str, float | None]
+    ) -> None:
+        self._of = {
+            archive: _Evidence(timedelta(seconds=interval or 10.0)) for archive, interval in intervals.items()
+        }
+        for archive, rows in grouped(events, itemgetter("archive")).items():
+            _sort_in(self._of[archive], rows)
+        if queries.has("container"):
+            for row in queries.rows(_RISES):
+                self._of[row["archive"]].rises.setdefault(row["container_id"], []).append(row)
+            for row in queries.rows(_LIMITS):
+                self._of[row["archive"]].limits[row["container_id"]] = row
+        queries.require_node_steps()
+        for row in queries.rows(_MACHINE_KILLS):
+            self._of[row["archive"]].machine_kills.append(row)
+        for archive, shortages in (query_shortages(queries) if queries.has("filesystem") else {}).items():
+            self._of[archive].shortages = shortages
+
+    def of_job(self, key: Key, job: JobUse) -> Ending:
+        """How a job ended."""
+        known = self._of[key[0]]
+        told = [row for row in known.exits.get(key[2], ()) if _is_of(row, key, job, known.interval)]
+        own = [status_of(row) for row in told if row["subject"] == "job"]
+        if not job.ended:
+            return Ending(words=RUNNING + (f"; its leader ended: {own[0].words}" if own else ""))
+        if not own:
+            return self._untold(known, job)
+        members = [status_of(row) for row in told if row["subject"] == "process"]
+        ending = self._judged(known, own[0], job.container_id, members)
+        last = own[-1]
+        if last.time - own[0].time > timedelta(seconds=1):
+            later = units.duration((last.time - own[0].time).total_seconds())
+            return replace_words(ending, f"{ending.words}; its last member ended {later} later: {last.words}")
+        return ending
+
+    def _untold(self, known: _Evidence, job: JobUse) -> Ending:
+        """The end of a job of which nobody told the status: that of its container, or what was near."""
+        moment = job.end or job.last
+        if moment is None:
+            return Ending(words=_NOT_TOLD)
+        for row in reversed(known.deaths.get(job.container_id or "", ())):
+            status = status_of(row)
+            if status.is_known and abs(status.time - moment) <= 3 * known.interval + _AT_ONCE:
+                ending = self._judged(known, status, job.container_id)
+                return replace_words(ending, f"its container ended: {ending.words}")
+        status = Status(moment, is_exact=job.end is not None)
+        cause = next(self._causes(known, status, job.container_id, ()), None)
+        words = _NOT_TOLD if cause is None else f"{_NOT_TOLD}; {cause.words.removeprefix(', ')}"
+        return Ending(words=words, cause=None if cause is None else cause.kind)
+
+    def of_container(self, container: ContainerUse) -> Ending:
+        """How a container ended, the last time it did; nothing where it is not known to have ended."""
+        known = self._of[container.archive or ""]
+        found = [status_of(row) for row in known.deaths.get(container.container_id, ())]
+        if not found or (container.last is not None and container.last > found[-1].time + known.interval):
+            return Ending()
+        # The kernel tells a signal where the engine has a number for it.
+        near = [each for each in found if each.is_known and found[-1].time - each.time <= known.interval]
+        status = next((each for each in near if each.signal is not None), near[-1] if near else found[-1])
+        return self._judged(known, status, container.container_id)
+
+    def _judged(
+        self, known: _Evidence, status: Status, container: str | None, members: Iterable[Status] = ()
+    ) -> Ending:
+        cause = None if status.code == 0 else next(self._causes(known, status, container, members), None)
+        words = status.words
+        if cause is not None:
+            words += cause.words
+        elif status.signal in (statuses.KILL, statuses.TERM):
+            words += ", sender unknown"
+        return Ending(
+            words=words,
+            exit_code=status.code,
+            exit_signal=status.signal,
+            core_dumped=status.core_dumped,
+            source=status.source,
+            cause=None if cause is None else cause.kind,
+            is_proven=cause is not None and cause.is_proven,
+        )
+
+    def _causes(
+        self, known: _Evidence, status: Status, container: str | None, members: Iterable[Status]
+    ) -> Iterator[Cause]:
+        """What may have ended it, the strongest evidence first."""
+        yield from _container_memory(known, status, container)
+        yield from self._member(known, status, container, members)
+        # A request to end says nothing of what the program met.
+        if status.by_signal in (None, statuses.ABRT, statuses.BUS):
+            yield from _shortage(known, status)
+            yield from _pids(known, status, container)
+        yield from _machine_memory(known, status)
+        if status.by_signal not in statuses.CRASHES:
+            yield from _notice(known, status)
+            yield from _shutdown(known, status)
+
+    def _member(
+        self, known: _Evidence, status: Status, container: str | None, members: Iterable[Status]
+    ) -> Iterator[Cause]:
+        """A member that a signal had ended just before its leader gave up."""
+        for member in sorted(members, key=lambda each: each.time, reverse=True):
+            passed = status.time - member.time
+            if member.signal is not None and timedelta(0) <= passed <= _AT_ONCE and status.signal is None:
+                name = plain(member.program or "one of its processes")
+                words = self._judged(known, member, container).words
+                yield Cause("member", f", {_after(passed)} {name} in it ended: {words}")
+
+
+def replace_words(ending: Ending, words: str) -> Ending:
+    """The same end in other words."""
+    return Ending(**{name: getattr(ending, name) for name in Ending.__struct_fields__} | {"words": words})
+
+
+def _sort_in(known: _Evidence, rows: list[Record]) -> None:
+    """Puts each event where it is looked for."""
+    for row in rows:
+        kind, when, container = row["event_type"], row["happened"] or row["time"], row["container_id"] or ""
+        if kind == "container_die" or (kind == "exit" and row["subject"] == "container"):
+            known.deaths.setdefault(container, []).append(row)
+        elif kind == "exit" and row["pgid"] is not None:
+            known.exits.setdefault(row["pgid"], []).append(row)
+        elif kind == "exits_counted" and row["exit_code"] is None:
+            known.counted.append(row["time"])
+        elif kind == "container_oom":
+            known.ooms.setdefault(container, []).append(when)
+        elif kind == "teardown_notice":
+            known.notices.append(when)
+        elif kind == "daemon_stop" and row["reason"] in _GOING_DOWN:
+            known.stops.append((when, _GOING_DOWN[row["reason"]]))
+        if kind == "exit" and row["exit_signal"] == statuses.KILL:
+            known.kills.append(status_of(row))
+
+
+def _is_of(row: Record, key: Key, job: JobUse, interval: timedelta) -> bool:
+    """Whether an exit is of this job and not of another that had its number."""
+    if row["boot"] != key[1]:
+        return False
+    if row["subject"] == "job" and row["start_ticks"] is not None:
+        return bool(row["start_ticks"] == key[3])
+    begin, end = job.started or job.first, job.end or job.last
+    when = row["happened"] or row["time"]
+    return begin is not None and end is not None and begin - interval <= when <= end + interval
+
+
+def _within(known: _Evidence, status: Status, sample: datetime) -> bool:
+    """Whether it ended in the interval before a sample, as far as its time is known."""
+    slack = timedelta(seconds=2) if status.is_exact else 3 * known.interval
+    return sample - known.interval - slack <= status.time <= sample + slack
+
+
+def _container_memory(known: _Evidence, status: Status, container: str | None) -> Iterator[Cause]:
+    """A kill in its container at its limit."""
+    if container is None:
+        return
+    rises = [
+        row
+        for row in known.rises.get(container, ())
+        if _within(known, status, row["time"]) and row["oom_kills"]
+    ]
+    slack = _AT_ONCE if status.is_exact else 3 * known.interval + _AT_ONCE
+    told = [when for when in known.ooms.get(container, ()) if abs(status.time - when) <= slack]
+    if not rises and not told:
+        return
+    limit = known.limits.get(container, {})
+    most, peak = limit.get("memory_limit"), limit.get("memory_peak") or 0
+    met = any(row["oom_events"] or row["memory_max_events"] for row in rises)
+    is_met = most is not None and (met or peak >= 0.9 * most)
+    why = (
+        f"its container's limit of {units.size(most)} was reached"
+        if is_met
+        else "for lack of memory in its container"
+    )
+    if status.by_signal == statuses.KILL:
+        yield Cause("memory_limit", f" by the kernel, {why}", is_proven=True)
+    elif status.by_signal is None:
+        yield Cause("memory_limit", f", at the same time the kernel killed a process in its container: {why}")
+
+
+def _machine_memory(known: _Evidence, status: Status) -> Iterator[Cause]:
+    """A kill by the kernel that no container's counter explains."""
+    if status.by_signal not in (None, statuses.KILL):
+        return
+    for row in known.machine_kills:
+        if not _within(known, status, row["time"]):
+            continue
+        in_containers = sum(
+            rise["oom_kills"] or 0
+            for rises in known.rises.values()
+            for rise in rises
+            if rise["time"] == row["time"]
+        )
+        killed = int(row["oom_kills"] - in_containers)
+        if killed <= 0:
+            continue
+        if status.signal == statuses.KILL and _is_all_of_them(known, status, row["time"], killed):
+            yield Cause("machine_memory", " by the kernel, the machine was out of memory", is_proven=True)
+        else:
+            several = "a process" if killed == 1 else f"{killed} processes"
+            yield Cause(
+                "machine_memory", f", at the same time the kernel killed {several} for lack of memory"
+            )
+
+
+def _is_all_of_them(known: _Evidence, status: Status, sample: datetime, killed: int) -> bool:
+    """Whether all that ended by SIGKILL then were the kernel's, because there were no more."""
+    if status.source not in _TELL_ALL or any(abs(each - sample) <= known.interval for each in known.counted):
+        return False
+    # A process that is a job and a container's first is told twice, at one moment.
+    return len({each.time for each in known.kills if _within(known, each, sample)}) <= killed
+
+
+def _notice(known: _Evidence, status: Status) -> Iterator[Cause]:
+    longest = _AT_NOTICE if status.by_signal is None else _NOTICE_HOLDS
+    for when in reversed(known.notices):
+        passed = status.time - when
+        if timedelta(seconds=-5) <= passed <= longest:
+            near = "at" if passed <= _AT_NOTICE else f"{units.duration(passed.total_seconds())} after"
+            yield Cause("reclaim_notice", f", {near} the reclaim notice of {when:%H:%M} UTC")
+
+
+def _shutdown(known: _Evidence, status: Status) -> Iterator[Cause]:
+    asked = status.by_signal in statuses.ASKED or status.by_signal == statuses.KILL
+    for when, goal in known.stops:
+        if -_SHUTDOWN <= status.time - when <= known.interval:
+            yield Cause("shutdown", f" at {goal}" if asked else f", at the same time as the {goal}")
+
+
+def _shortage(known: _Evidence, status: Status) -> Iterator[Cause]:
+    """A file system without room, or turned read-only, when it ended."""
+    slack = _AT_ONCE if status.is_exact else known.interval
+    held = [each for each in known.shortages if each.holds(status.time, slack)]
+    for each in sorted(held, key=lambda one: abs(status.time - one.since)):
+        passed = status.time - each.since
+        if passed < timedelta(0) or not status.is_exact:
+            words = f", at the same time {each.words}"
+        elif passed <= _RECENT:
+            words = f", {_after(passed)} {each.words}"
+        elif each.kind == "read_only":
+            words = f", {units.duration(passed.total_seconds())} after {each.words}"
+        else:
+            words = f", while {each.words}, for {units.duration(passed.total_seconds())} by then"
+        yield Cause(each.kind, words)
+
+
+def _pids(known: _Evidence, status: Status, container: str | None) -> Iterator[Cause]:
+    for row in known.rises.get(container or "", ()):
+        if row["pids_max_events"] and _within(known, status, row["time"]):
+            limit = units.count(known.limits.get(container or "", {}).get("processes_limit"))
+            yield Cause(
+                "pids_limit", f", at the same time its container's limit of {limit} processes was reached"
+            )
+
+
+def _after(passed: timedelta) -> str:
+    seconds = passed.total_seconds()
+    return "less than a second after" if seconds < 1 else f"{units.duration(seconds)} after"
+
+
+_RISES = f"""
+    WITH {LIMIT_RISES}
+    SELECT * FROM limit_rises WHERE oom_kills > 0 OR pids_max_events > 0 ORDER BY time"""  # noqa: S608
+_LIMITS = """
+    SELECT archive, container_id, MAX(memory_limit) AS memory_limit, MAX(processes_limit) AS processes_limit,
+        MAX(GREATEST(COALESCE(memory_peak, 0), COALESCE(memory_used, 0))) AS memory_peak
+    FROM container GROUP BY archive, container_id"""
+_MACHINE_KILLS = "SELECT archive, time, oom_kills FROM node_steps WHERE oom_kills > 0 ORDER BY time"

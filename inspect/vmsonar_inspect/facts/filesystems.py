@@ -1,0 +1,138 @@
+"""File systems: how full each became and how fast, and the times at which it had no room or could not be written."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from operator import itemgetter
+
+from vmsonar_inspect.facts import units
+from vmsonar_inspect.facts.model import FilesystemUse
+from vmsonar_inspect.facts.queries import Queries, Record, grouped, struct_of
+
+#: Less than a thousandth of it and less than this many bytes available is full; the rules say the same.
+FULL_BYTES = 16 * 2**20
+FULL_INODES = 100
+
+_FULL = f"bytes_available <= {FULL_BYTES} AND bytes_available <= bytes_total / 1000"
+_NO_INODES = f"inodes_available <= {FULL_INODES} AND inodes_available <= inodes_total / 1000"
+_DEVICE = "archive, boot, device_major, device_minor"
+
+# Times in a row in which a condition held, or did not.
+_SPELLS = """
+    WITH marked AS (
+        SELECT {device}, time, seq, mount_point, fs_type, {least} AS least, {lacks} AS lacks FROM filesystem
+        WHERE {known}
+    ),
+    changed AS (
+        SELECT marked.*, CASE WHEN lacks = LAG(lacks) OVER w THEN 0 ELSE 1 END AS is_new
+        FROM marked WINDOW w AS (PARTITION BY {device} ORDER BY seq)
+    ),
+    numbered AS (
+        SELECT changed.*, SUM(is_new) OVER (PARTITION BY {device} ORDER BY seq) AS spell FROM changed
+    )
+    SELECT {device}, spell, BOOL_AND(lacks) AS lacks, MIN(time) AS since, MIN(least) AS least,
+        arg_max(mount_point, seq) AS mount_point, arg_max(fs_type, seq) AS fs_type
+    FROM numbered GROUP BY {device}, spell ORDER BY {device}, spell"""
+
+_CAN_WRITE = "read_only IS NOT TRUE"
+_HAS_SIZE = f"bytes_available IS NOT NULL AND bytes_total > 0 AND {_CAN_WRITE}"
+_HAS_INODES = f"inodes_available IS NOT NULL AND inodes_total > 0 AND {_CAN_WRITE}"
+_KINDS = {
+    "disk_full": (_FULL, "bytes_available", _HAS_SIZE),
+    "no_inodes": (_NO_INODES, "inodes_available", _HAS_INODES),
+    "read_only": ("read_only", "NULL", "read_only IS NOT NULL"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A time in which a file system had no room, or could not be written."""
+
+    kind: str
+    place: str
+    least: float | None
+    since: datetime
+    #: The first row that shows it otherwise.
+    until: datetime | None
+
+    @property
+    def words(self) -> str:
+        if self.kind == "read_only":
+            return f"{self.place} turned read-only"
+        if self.kind == "no_inodes":
+            return f"{self.place} had {units.count(self.least)} inodes free"
+        return f"{self.place} had {'0 bytes' if not self.least else units.size(self.least)} free"
+
+    def holds(self, moment: datetime, slack: timedelta) -> bool:
+        """Whether it was so at a moment, or shortly before: who fails for want of room often makes some."""
+        return self.since - slack <= moment and (self.until is None or moment <= self.until + slack)
+
+
+def query_shortages(queries: Queries) -> dict[str, list[Shortage]]:
+    """The shortages of each archive."""
+    found = [
+        (row["archive"], shortage)
+        for kind, (lacks, least, known) in _KINDS.items()
+        for row, shortage in _spells(
+            kind, queries.rows(_SPELLS.format(device=_DEVICE, lacks=lacks, least=least, known=known))
+        )
+    ]
+    return {
+        archive: [shortage for _, shortage in rows] for archive, rows in grouped(found, itemgetter(0)).items()
+    }
+
+
+def _spells(kind: str, rows: list[Record]) -> Iterator[tuple[Record, Shortage]]:
+    device = itemgetter(*_DEVICE.split(", "))
+    for own in grouped(rows, device).values():
+        for place, row in enumerate(own):
+            # What was read-only from the first is meant to be.
+            if row["lacks"] and (place or kind != "read_only"):
+                until = own[place + 1]["since"] if place + 1 < len(own) else None
+                yield row, Shortage(kind, place_of(row), row["least"], row["since"], until)
+
+
+def place_of(row: Record) -> str:
+    """What people call a file system; without paths, by its type and device."""
+    return (
+        row["mount_point"] or f"{row['fs_type'] or 'file system'} {row['device_major']}:{row['device_minor']}"
+    )
+
+
+# A rise counts as steady when a straight line fits it, and the last third of the time went on alike.
+_USE = f"""
+    WITH spans AS (
+        SELECT {_DEVICE}, MIN(time) AS first, MAX(time) AS last FROM filesystem
+        WHERE {_HAS_SIZE} GROUP BY {_DEVICE}
+    ),
+    rows_ AS (
+        SELECT f.*, first, last, epoch(f.time) - epoch(first) AS elapsed,
+            epoch(f.time) >= epoch(last) - (epoch(last) - epoch(first)) / 3 AS is_late
+        FROM filesystem AS f JOIN spans USING ({_DEVICE})
+        WHERE {_HAS_SIZE}
+    )
+    SELECT {_DEVICE}, MIN(first) AS first, MAX(last) AS last, COUNT(*) AS samples,
+        epoch(MAX(last)) - epoch(MIN(first)) AS seconds,
+        arg_max(mount_point, seq) AS mount_point, arg_max(fs_type, seq) AS fs_type, arg_max(device, seq) AS device,
+        arg_max(bytes_total, seq) AS total_bytes, arg_min(bytes_available, seq) AS first_free_bytes,
+        arg_max(bytes_available, seq) AS free_bytes, MIN(bytes_available) AS least_free_bytes,
+        arg_max(inodes_total, seq) AS inodes_total, arg_max(inodes_available, seq) AS inodes_free,
+        MIN(inodes_available) AS least_inodes_free,
+        -regr_slope(bytes_available, elapsed) AS fill_rate, regr_r2(bytes_available, elapsed) AS fill_fit,
+        -regr_slope(bytes_available, elapsed) FILTER (WHERE is_late) AS late_fill_rate
+    FROM rows_ GROUP BY {_DEVICE} ORDER BY archive, mount_point, device_major, device_minor"""  # noqa: S608
+
+
+def query_filesystems(queries: Queries) -> dict[str, list[FilesystemUse]]:
+    """Every file system that could be written, by archive."""
+    found = [
+        struct_of(FilesystemUse, row, filesystem=place_of(row), seconds_to_full=_left(row))
+        for row in queries.rows(_USE)
+    ]
+    return grouped(found, lambda each: each.archive or "")
+
+
+def _left(row: Record) -> float | None:
+    """Seconds until it is full, if it goes on like that."""
+    rate = row["fill_rate"]
+    return None if rate is None or rate <= 0 else float(row["free_bytes"]) / rate

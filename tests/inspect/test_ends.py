@@ -1,0 +1,228 @@
+"""Every way to die gets its sentence, with the evidence, and none that is not its own."""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vmsonar_archive.records import EventRow
+from vmsonar_inspect.inspection import Inspection, InspectionSettings, opened
+
+from tests.inspect.show.comparing import compare
+from tests.making.deaths import DEATHS, KILL, TERM, make_deaths, places
+from tests.making.machines import GIB, START, Box, Load, Machine, box_id
+from vmsonar.cli import run
+
+
+@pytest.fixture(scope="module")
+def graveyard(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_deaths(tmp_path_factory.mktemp("deaths") / "archive")
+
+
+@pytest.fixture(scope="module")
+def inspection(graveyard: Path) -> Iterator[Inspection]:
+    with opened([graveyard], InspectionSettings()) as found:
+        yield found
+
+
+def ask(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[dict[str, Any]]:
+    assert run(["inspect", *map(str, arguments), "--json"]) == 0
+    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["rows"]
+    return rows
+
+
+@pytest.mark.parametrize("name", DEATHS)
+def test_a_death_has_its_sentence(name: str, inspection: Inspection) -> None:
+    pgid, _ = places()[name]
+    (job,) = [job for job in inspection.jobs if job.pgid == pgid]
+    assert job.ending.words == DEATHS[name].words
+
+
+def at(second: float, kind: str, **values: Any) -> tuple[float, EventRow]:
+    return second, EventRow(event_type=kind, happened=START + timedelta(seconds=second), **values)
+
+
+def ends(machine: Machine, folder: Path, seconds: float = 300) -> dict[str, str | None]:
+    root = machine.record(folder / "archive", seconds)
+    with opened([root], InspectionSettings()) as found:
+        return {f"{job.job} {job.command}": job.ending.words for job in found.jobs}
+
+
+def exit_of(second: float, load: Load, **values: Any) -> tuple[float, EventRow]:
+    return at(second, "exit", subject="job", pgid=load.pgid, start_ticks=load.start_ticks, **values)
+
+
+@pytest.mark.parametrize(("reason", "words"), [("poweroff", "SIGTERM at shutdown"), ("reboot", "SIGTERM at reboot"),
+                                               ("stop", "SIGTERM, sender unknown")])  # fmt: skip
+def test_what_ends_as_the_machine_goes_down(reason: str, words: str, tmp_path: Path) -> None:
+    load = Load(100, "./serve", begin=0, end=280)
+    events = [exit_of(283, load, exit_signal=TERM), at(290, "daemon_stop", reason=reason)]
+    assert ends(Machine(loads=[load], events=events), tmp_path, 290) == {"100 ./serve": words}
+
+
+def test_a_number_used_again_at_once_is_another_job(tmp_path: Path) -> None:
+    loads = [Load(100, "./first", begin=0, end=100), Load(100, "./second", begin=103, end=200)]
+    events = [exit_of(102, loads[0], exit_code=7), exit_of(203, loads[1], exit_code=0)]
+    found = ends(Machine(loads=loads, events=events), tmp_path)
+    assert found == {"100 ./first": "exit 7", "100 ./second": "exit 0"}
+
+
+def test_a_leader_that_was_reaped_late_still_ended_when_it_did(tmp_path: Path) -> None:
+    load = Load(100, "./late", begin=0, end=100)
+    _, event = exit_of(103, load, exit_code=1)
+    machine = Machine(loads=[load], events=[(150, event)])
+    assert ends(machine, tmp_path) == {"100 ./late": "exit 1"}
+    with opened([tmp_path / "archive"], InspectionSettings()) as found:
+        (told,) = found.chosen_events()
+    assert told.time == START + timedelta(seconds=103)
+
+
+def test_a_job_whose_leader_went_first_goes_on(tmp_path: Path) -> None:
+    load = Load(100, "./daemonize", begin=0)
+    machine = Machine(loads=[load], events=[exit_of(103, load, exit_code=0)])
+    assert ends(machine, tmp_path) == {
+        "100 ./daemonize": "still running at the last sample; its leader ended: exit 0"
+    }
+
+
+def container_end(machine: Machine, folder: Path) -> str | None:
+    root = machine.record(folder / "archive", 300)
+    with opened([root], InspectionSettings()) as found:
+        (container,) = found.containers
+        return container.ending.words
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ([at(103, "container_die", exit_code=0)], "exit 0"),
+        ([at(103, "container_die", exit_code=143)], "exit 143, which stands for SIGTERM"),
+        (
+            [at(103, "exit", subject="container", exit_signal=KILL), at(104, "container_die", exit_code=137)],
+            "SIGKILL, sender unknown",
+        ),
+        (
+            [at(103, "container_oom"), at(104, "container_die", exit_code=137)],
+            "exit 137, which stands for SIGKILL by the kernel, its container's limit of 1.0 GiB was reached",
+        ),
+        ([], None),
+    ],
+)
+def test_a_container_has_its_sentence(
+    events: list[tuple[float, EventRow]], words: str | None, tmp_path: Path
+) -> None:
+    box = Box(box_id(1), "web", limit=GIB)
+    load = Load(100, "./serve", begin=0, end=100, container=box.container_id, memory=0.99 * GIB)
+    for _, event in events:
+        event.container_id = box.container_id
+    assert container_end(Machine(loads=[load], boxes=[box], events=events), tmp_path) == words
+
+
+def test_the_story_the_lists_and_json_say_the_same(
+    graveyard: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pgid, _ = places()["full disk"]
+    words = DEATHS["full disk"].words
+    (story,) = ask(capsys, graveyard, "--job", pgid)
+    assert (story["ended_by"], story["job"]["ending"]) == (
+        words,
+        {"words": words, "exit_code": 1, "exit_signal": None, "core_dumped": False, "source": "connector",
+         "cause": "disk_full", "is_proven": False},
+    )  # fmt: skip
+    assert [event["what"] for event in story["events"]] == [words]
+    assert run(["inspect", str(graveyard), "--job", str(pgid)]) == 0
+    assert f"End: {words}\n" in capsys.readouterr().out
+    (summary,) = ask(capsys, graveyard)
+    wrong = {event["what"] for event in summary["wrong"]}
+    assert words in wrong
+    # What somebody asked for, and success, are no trouble.
+    assert not wrong & {"exit 0", "SIGTERM, sender unknown"}
+
+
+def test_only_what_leaves_no_other_reading_is_proven(inspection: Inspection) -> None:
+    names = {pgid: name for name, (pgid, _) in places().items()}
+    proven = {names[job.pgid or 0] for job in inspection.jobs if job.ending.is_proven}
+    assert proven == {
+        "machine out of memory",
+        "limit of a control group",
+        "kill in a container without limit",
+    }
+
+
+def test_events_by_kind_job_and_time(graveyard: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    every = ask(capsys, graveyard, "events")
+    kinds = {event["kind"] for event in every}
+    assert kinds == {"exit", "oom", "machine"}
+    assert [event["time"] for event in every] == sorted(event["time"] for event in every)
+    only = ask(capsys, graveyard, "events", "--kind", "oom,teardown_notice")
+    assert {event["event"] for event in only} == {"container_oom", "teardown_notice"}
+    pgid, last = places()["member killed"]
+    own = ask(capsys, graveyard, "events", "--job", pgid)
+    assert [event["what"] for event in own] == ["a process ended: SIGKILL", DEATHS["member killed"].words]
+    since = START + timedelta(seconds=last)
+    cut = ask(capsys, graveyard, "events", "--from", f"{since:%FT%TZ}",
+              "--to", f"{since + timedelta(seconds=60):%FT%TZ}")  # fmt: skip
+    assert [event["pgid"] for event in cut] == [pgid, pgid]
+    # Everyday events only on request.
+    ended = ask(capsys, graveyard, "events", "--kind", "job_end")
+    assert {event["event"] for event in ended} == {"job_end"}
+
+
+def test_wrong_kinds_are_refused(graveyard: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["inspect", str(graveyard), "events", "--kind", "exits"]) == 2
+    assert "'exits' is no kind of event: give some of exit, oom, container" in capsys.readouterr().err
+    assert run(["inspect", str(graveyard), "jobs", "--kind", "exit"]) == 2
+    assert run(["inspect", str(graveyard), "events", "--kind", "gpu", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["nothing"].startswith("no events of kind gpu")
+
+
+def test_the_list_of_events_looks_as_expected(
+    graveyard: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    assert run(["inspect", str(graveyard), "events", "--to", "2026-11-16T08:35"]) == 0
+    compare("events-deaths", capsys.readouterr().out)
+
+
+def test_the_page_lists_the_events_and_marks_what_went_wrong(graveyard: Path, tmp_path: Path) -> None:
+    assert run(["inspect", str(graveyard), "--html", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    data = json.loads(re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)[0])
+    pgid, last = places()["full disk"]
+    assert [START.timestamp() + last + 3, f"job {pgid} {DEATHS['full disk'].words}"] in data["marks"]
+    listed = page.split('id="events"', 1)[1]
+    assert DEATHS["full disk"].words in listed
+    assert "<td>exit 0</td>" not in listed
+
+
+@pytest.mark.parametrize(
+    ("events", "how", "said"),
+    [
+        ([at(300, "daemon_stop", reason="poweroff")], "orderly_poweroff", "The machine was powered off in order ("),
+        ([at(280, "teardown_notice")], "reclaim_notice", "The machine was taken away (the cloud's notice of"),
+        ([], "unknown", None),
+    ],
+)  # fmt: skip
+def test_the_machines_own_end(
+    events: list[tuple[float, EventRow]], how: str, said: str | None, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    root = Machine(loads=[Load(100, "./serve", begin=0)], events=events).record(tmp_path / "archive", 300)
+    (summary,) = ask(capsys, root)
+    assert [end["how"] for end in summary["ends"]] == [how]
+    assert run(["inspect", str(root)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[3].startswith(said) if said else not lines[3].startswith("The machine")
+    # Of a time that was cut off nothing is said.
+    (summary,) = ask(capsys, root, "--to", "2026-11-16T08:03")
+    assert summary["ends"] == []
+
+
+def test_a_boot_without_farewell_went_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = [at(0, "boot_end", reason="no_farewell"), at(0, "daemon_start")]
+    root = Machine(loads=[Load(100, "./serve", begin=0)], events=events).record(tmp_path / "archive", 300)
+    (summary,) = ask(capsys, root)
+    assert [event["what"] for event in summary["wrong"]] == ["the boot before ended: no farewell"]
