@@ -34,7 +34,6 @@ def python(text: str) -> list[str]:
 
 _PIPE = "SIGPIPE, the kernel's signal to who writes where nobody reads"
 _SIZE = "SIGXFSZ, the kernel's signal at a limit of file size"
-_TIME = "exit 124, which timeout(1) gives when the time is up"
 
 #: Deaths that need nothing but the kernel.
 PLAIN = {
@@ -60,15 +59,20 @@ PLAIN = {
         sends=(signal.SIGTERM, 2.0),
     ),
     "pipe": Death(sh("exec yes"), signal=signal.SIGPIPE, words=_PIPE),
-    "abort": Death(sh(f"ulimit -c 0; exec {sys.executable} -S -c 'import os; os.abort()'"),
-                   signal=signal.SIGABRT, words="SIGABRT"),  # fmt: skip
+    "abort": Death(
+        sh(f"ulimit -c 0; exec {sys.executable} -S -c 'import os; os.abort()'"),
+        signal=signal.SIGABRT,
+        words="SIGABRT",
+    ),
     "traceback": Death(python("raise ValueError('of the test')"), 1, words="exit 1"),
-    "file_size": Death(sh("ulimit -c 0 -f 8; exec dd if=/dev/zero of=large bs=4k"),
-                       signal=signal.SIGXFSZ, words=_SIZE),  # fmt: skip
-    "timeout": Death(["timeout", "2", "sleep", "60"], 124, words=_TIME, members={"sleep": signal.SIGTERM}),
+    "file_size": Death(
+        sh("ulimit -c 0 -f 8; exec dd if=/dev/zero of=large bs=4k"), signal=signal.SIGXFSZ, words=_SIZE
+    ),
+    "timeout": Death(["timeout", "2", "sleep", "60"], 124, members={"sleep": signal.SIGTERM}),
     # A shell that passes on how its child ended, as most scripts do.
-    "through_a_shell": Death(sh("ulimit -c 0; bash -c 'kill -KILL $$'; exit $?"), 137,
-                             members={"bash": signal.SIGKILL}),  # fmt: skip
+    "through_a_shell": Death(
+        sh("ulimit -c 0; bash -c 'kill -KILL $$'; exit $?"), 137, members={"bash": signal.SIGKILL}
+    ),
     "leader_first": Death(["bash", "-c", f"sleep 6 & {LAST}; exit 3"], 3),
     "late": Death(sh("exit 5"), 5, words="exit 5"),
 }
@@ -141,8 +145,10 @@ IN_CONTAINERS = {
     "memory": (f"{_WAIT}; exec tail -c 200000000 /dev/zero", ("-m", "32m")),
     "processes": (f"{_WAIT}; for n in 1 2 3 4 5 6 7 8; do sleep 60 & done", ("--pids-limit", "5")),
     "processes_later": (
-        f"busybox mkfifo /tmp/f; exec 3<>/tmp/f; {_WAIT}; sh -c 'for n in 1 2 3 4 5 6 7 8; do sleep 60 & done';"
-        " read -t 3 x <&3; exit 2",
+        (
+            f"busybox mkfifo /tmp/f; exec 3<>/tmp/f; {_WAIT}; sh -c 'for n in 1 2 3 4 5 6 7 8; do sleep 60 & done';"
+            " read -t 3 x <&3; exit 2"
+        ),
         ("--pids-limit", "5"),
     ),
     "fine": (f"{_WAIT}; sleep 1; exit 0", ()),

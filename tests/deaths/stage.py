@@ -4,10 +4,10 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -84,7 +84,11 @@ class Stage:
 
 
 def _near(row: EventRow, job: Staged) -> bool:
-    return row.happened is not None and job.begun <= row.happened and (job.ended is None or row.happened <= job.ended)
+    return (
+        row.happened is not None
+        and job.begun <= row.happened
+        and (job.ended is None or row.happened <= job.ended)
+    )
 
 
 @contextmanager
@@ -256,7 +260,7 @@ def _disk_deaths(stage: Stage) -> None:
 
 
 def _line(code: str, path: Path) -> str:
-    return f'{jobs.sys.executable} -S -c "import sys; {code}" {path}'
+    return f'{sys.executable} -S -c "import sys; {code}" {path}'
 
 
 def _froze(place: Path) -> bool:
