@@ -57,7 +57,9 @@ DEATHS: dict[str, Death] = {
     "segfault": Death("SIGSEGV", signal(SEGV)),
     "killed": Death("SIGKILL, sender unknown", signal(KILL)),
     "terminated": Death("SIGTERM, sender unknown", signal(TERM)),
-    "machine out of memory": Death("SIGKILL by the kernel, the machine was out of memory", signal(KILL), killed=1),
+    "machine out of memory": Death(
+        "SIGKILL by the kernel, for lack of memory in the machine or a control group", signal(KILL), killed=1
+    ),
     "killed beside the kernel's victims": Death(
         "SIGKILL, at the same time the kernel killed a process for lack of memory", signal(KILL), killed=1,
         events=[(4, {"event_type": "exit", "subject": "process", "pgid": 77, "pid": 78, **signal(KILL)})],

@@ -168,7 +168,11 @@ class Ends:
         """A member that a signal had ended just before its leader gave up."""
         for member in sorted(members, key=lambda each: each.time, reverse=True):
             passed = status.time - member.time
-            if member.signal is not None and timedelta(0) <= passed <= _AT_ONCE and status.signal is None:
+            # A container's first process takes all others with it, and they are told before it.
+            is_swept = container is not None and member.signal == statuses.KILL
+            if is_swept or member.signal is None or status.signal is not None:
+                continue
+            if timedelta(0) <= passed <= _AT_ONCE:
                 name = plain(member.program or "one of its processes")
                 words = self._judged(known, member, container).words
                 yield Cause("member", f", {_after(passed)} {name} in it ended: {words}")
@@ -261,7 +265,11 @@ def _machine_memory(known: _Evidence, status: Status) -> Iterator[Cause]:
         if killed <= 0:
             continue
         if status.signal == statuses.KILL and _is_all_of_them(known, status, row["time"], killed):
-            yield Cause("machine_memory", " by the kernel, the machine was out of memory", is_proven=True)
+            yield Cause(
+                "machine_memory",
+                " by the kernel, for lack of memory in the machine or a control group",
+                is_proven=True,
+            )
         else:
             several = "a process" if killed == 1 else f"{killed} processes"
             yield Cause(
@@ -295,8 +303,13 @@ def _shutdown(known: _Evidence, status: Status) -> Iterator[Cause]:
 
 def _shortage(known: _Evidence, status: Status) -> Iterator[Cause]:
     """A file system without room, or turned read-only, when it ended."""
-    slack = _AT_ONCE if status.is_exact else known.interval
-    held = [each for each in known.shortages if each.holds(status.time, slack)]
+    # Room is asked for at every sample, the table of mounts every ten seconds at least.
+    late = known.interval + timedelta(seconds=1)
+    held = [
+        each
+        for each in known.shortages
+        if each.holds(status.time, late + _AT_ONCE if each.kind == "read_only" else late)
+    ]
     for each in sorted(held, key=lambda one: abs(status.time - one.since)):
         passed = status.time - each.since
         if passed < timedelta(0) or not status.is_exact:
@@ -311,12 +324,14 @@ def _shortage(known: _Evidence, status: Status) -> Iterator[Cause]:
 
 
 def _pids(known: _Evidence, status: Status, container: str | None) -> Iterator[Cause]:
-    for row in known.rises.get(container or "", ()):
-        if row["pids_max_events"] and _within(known, status, row["time"]):
-            limit = units.count(known.limits.get(container or "", {}).get("processes_limit"))
-            yield Cause(
-                "pids_limit", f", at the same time its container's limit of {limit} processes was reached"
-            )
+    """A fork that its container's limit refused, a little before the end at most."""
+    limit = units.count(known.limits.get(container or "", {}).get("processes_limit"))
+    for row in reversed(known.rises.get(container or "", [])):
+        passed = status.time - row["time"]
+        is_near = _within(known, status, row["time"])
+        if row["pids_max_events"] and (is_near or timedelta(0) <= passed <= _AT_ONCE):
+            when = "at the same time" if is_near else _after(passed)
+            yield Cause("pids_limit", f", {when} its container's limit of {limit} processes was reached")
 
 
 def _after(passed: timedelta) -> str:

@@ -121,6 +121,21 @@ def test_a_remount_is_told_at_once_and_one_elsewhere_within_seconds(watch, disk)
 
 
 @requires("loop_mount")
+def test_a_disk_that_met_an_error_is_read_only(watch, disk):
+    """Newer kernels leave it "rw" in the table, with a word for it further on."""
+    mount("-o", "remount,errors=remount-ro", disk)
+    assert watch.rows()[str(disk)].read_only is False
+    device = os.stat(disk).st_dev
+    name = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve().name
+    Path(f"/sys/fs/ext4/{name}/trigger_fs_error").write_text("1")
+    with pytest.raises(OSError, match="Read-only"):
+        (disk / "file").touch()
+    watch.rows()
+    told = watch.rows(10).get(str(disk)) or watch.rows(0)[str(disk)]
+    assert told.read_only is True
+
+
+@requires("loop_mount")
 def test_our_own_view_being_read_only_says_nothing(watch, disk):
     """As under ProtectSystem=strict."""
     mount("-o", "remount,bind,ro", disk)

@@ -53,7 +53,8 @@ class Mount(NamedTuple):
 
     @property
     def read_only(self) -> bool:
-        return self.options.startswith(b"ro")
+        # Since Linux 6.15 an ext4 that met an error stays "rw" and refuses every write.
+        return not {b"ro", b"emergency_ro"}.isdisjoint(self.options.split(b","))
 
 
 class Place(NamedTuple):

@@ -108,7 +108,9 @@ class Exits:
 
 
 def _name(death: Death, process: Process | None) -> str | None:
-    return _text(death.life.name or (process.comm if process is not None else b""))
+    """What was read after its end, else at the last sample: before exec(2) it had another name."""
+    sampled = process.comm if process is not None and death.final is None else b""
+    return _text(sampled or death.life.name or (process.comm if process is not None else b""))
 
 
 def _text(name: bytes) -> str | None:

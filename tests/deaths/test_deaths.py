@@ -1,0 +1,225 @@
+"""Staged deaths, each for real: recorder and `inspect` name each rightly, and none wrongly."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vmsonar_archive.records import EventRow
+
+from tests.deaths import jobs
+from tests.deaths.stage import Stage, play
+from tests.parts import requires
+from tests.real.docker import DockerEngine
+
+pytestmark = requires("docker", "loop_mount", "stranger")
+_DUMPS = not Path("/proc/sys/kernel/core_pattern").read_text().startswith("|")
+_NEAR = "at the same time the kernel killed a process for lack of memory"
+
+
+@pytest.fixture(scope="module")
+def stage(docker_engine: DockerEngine) -> Iterator[Stage]:
+    with play(docker_engine) as stage:
+        yield stage
+
+
+def inspect(stage: Stage, *words: str) -> str:
+    line = [sys.executable, "-m", "vmsonar", "inspect", str(stage.archive), *words]
+    return subprocess.run(line, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+@pytest.fixture(scope="module")
+def told(stage: Stage) -> list[dict[str, Any]]:
+    """What `inspect` says of all jobs."""
+    return list(json.loads(inspect(stage, "jobs", "--json"))["rows"])
+
+
+@pytest.fixture(scope="module")
+def containers(stage: Stage) -> dict[str, dict[str, Any]]:
+    rows = json.loads(inspect(stage, "containers", "--json"))["rows"]
+    return {row["container_id"]: row for row in rows}
+
+
+def ending(told: list[dict[str, Any]], stage: Stage, name: str) -> dict[str, Any]:
+    (row,) = [row for row in told if row["pgid"] == stage.jobs[name].pid and row["ended"]]
+    return dict(row["ending"])
+
+
+def leader(stage: Stage, name: str) -> EventRow:
+    (row,) = [row for row in stage.exits(name) if row.subject == "job"]
+    return row
+
+
+def status(row: EventRow) -> tuple[int | None, int | None]:
+    return row.exit_code, row.exit_signal
+
+
+@pytest.mark.parametrize("name", jobs.PLAIN)
+def test_the_status_of_a_plain_death(stage: Stage, name: str) -> None:
+    death, row = jobs.PLAIN[name], leader(stage, name)
+    assert status(row) == (death.code, death.signal)
+    assert row.exit_source == "connector"
+    assert row.runtime is not None
+    assert row.runtime > 1.5e9
+    if _DUMPS or not death.core:
+        assert bool(row.core_dumped) == death.core
+    members = {row.exit_signal for row in stage.exits(name) if row.subject == "process"}
+    assert members == set(death.members.values())
+
+
+@pytest.mark.parametrize("name", [name for name, death in jobs.PLAIN.items() if death.words])
+def test_the_words_of_a_plain_death(stage: Stage, told: list[dict[str, Any]], name: str) -> None:
+    if name == "core" and not _DUMPS:
+        pytest.skip("cores go to a program here")
+    found = ending(told, stage, name)
+    assert (found["words"], found["cause"], found["is_proven"]) == (jobs.PLAIN[name].words, None, False)
+
+
+def test_timeout_is_named_with_what_it_stopped(stage: Stage, told: list[dict[str, Any]]) -> None:
+    words = ending(told, stage, "timeout")["words"]
+    assert words.startswith("exit 124, which timeout(1) gives when the time is up")
+    assert "sleep in it ended: SIGTERM, sender unknown" in words
+
+
+def test_a_shell_that_passes_a_signal_on(stage: Stage, told: list[dict[str, Any]]) -> None:
+    words = ending(told, stage, "through_a_shell")["words"]
+    assert words.startswith("exit 137, which stands for SIGKILL")
+    assert "kernel" not in words
+
+
+def test_a_leader_that_ends_first_gives_the_status(stage: Stage, told: list[dict[str, Any]]) -> None:
+    assert ending(told, stage, "leader_first")["words"].startswith("exit 3")
+
+
+def test_one_that_is_waited_for_late_ended_when_it_ended(stage: Stage) -> None:
+    row, job = leader(stage, "late"), stage.jobs["late"]
+    assert row.happened is not None
+    assert job.ended is not None
+    assert (job.ended - row.happened).total_seconds() > 2
+
+
+def test_two_of_one_number_are_two_jobs(stage: Stage, told: list[dict[str, Any]]) -> None:
+    rows = stage.exits("reused")
+    assert [(row.subject, row.exit_code) for row in rows] == [("job", 5), ("job", 6)]
+    assert len({row.series_id for row in rows}) == 2
+    pid = stage.jobs["reused"].pid
+    assert sorted(row["ending"]["words"] for row in told if row["pgid"] == pid) == ["exit 5", "exit 6"]
+
+
+def test_short_ends_add_up(stage: Stage) -> None:
+    counts = {"deaths-late": 0, "deaths-soon": 0, "deaths-bad": 0, None: 0}
+    for row in stage.events("exits_counted"):
+        if row.program in counts and row.exit_code == 0:
+            counts[row.program] += row.exits or 0
+    assert (counts["deaths-late"], counts["deaths-bad"]) == (50, 0)
+    assert counts["deaths-soon"] <= 50 <= counts["deaths-soon"] + counts[None]
+    bad = [row for row in stage.exits("crowd") if row.program == "deaths-bad"]
+    assert [(row.subject, row.exit_code) for row in bad] == [("process", 1)] * 5
+
+
+def test_a_kill_in_a_group_is_the_kernels_and_not_called_the_machines(
+    stage: Stage, told: list[dict[str, Any]]
+) -> None:
+    assert status(leader(stage, "group_memory")) == (None, signal.SIGKILL)
+    assert ending(told, stage, "group_memory")["words"] in (
+        "SIGKILL by the kernel, for lack of memory in the machine or a control group",
+        f"SIGKILL, {_NEAR}",  # where somebody else on this machine was killed in that moment
+    )
+
+
+@pytest.mark.parametrize("name", ["group_memory_beside", "killed_beside"])
+def test_two_kills_at_once_are_not_told_apart(stage: Stage, told: list[dict[str, Any]], name: str) -> None:
+    found = ending(told, stage, name)
+    assert (found["words"], found["is_proven"]) == (f"SIGKILL, {_NEAR}", False)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("stopped", "exit 9"),
+        ("stopped_hard", "SIGKILL, sender unknown"),
+        ("memory", "SIGKILL by the kernel, its container's limit of 32 MiB was reached"),
+        ("processes_later", "exit 2, at the same time its container's limit of 5 processes was reached"),
+        ("fine", "exit 0"),
+    ],
+)
+def test_the_end_of_a_container(
+    stage: Stage, told: list[dict[str, Any]], containers: dict[str, Any], name: str, words: str
+) -> None:
+    container_id = stage.containers[name]
+    (job,) = [row for row in told if row["container_id"] == container_id]
+    # The kills are proven, or near, by where the other one ended.
+    if name == "stopped_hard" and _NEAR in job["ending"]["words"]:
+        words = f"SIGKILL, {_NEAR}"
+    said = job["ending"]["words"]
+    if name == "processes_later":
+        said = re.sub("[0-9]+ s after|less than a second after", "at the same time", said)
+    assert said == words
+    # Of the container itself, the engine has a number that stands for the signal.
+    its = containers[container_id]["ending"]["words"].replace("exit 137, which stands for SIGKILL", "SIGKILL")
+    assert its.startswith(words.split(",")[0])
+
+
+def test_a_limit_that_nobody_saw_is_not_named(stage: Stage, told: list[dict[str, Any]]) -> None:
+    """The container was gone before its counters could be read again; at best its last figures came in time."""
+    (job,) = [row for row in told if row["container_id"] == stage.containers["processes"]]
+    assert job["ending"]["words"] in (
+        "exit 2", "exit 2, at the same time its container's limit of 5 processes was reached"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "what"),
+    [
+        ("full", "full", "had 0 bytes free"),
+        ("also_full", "full", "had 0 bytes free"),
+        ("no_inodes", "crowded", "had 0 inodes free"),
+        ("read_only", "frozen", "turned read-only"),
+    ],
+)
+def test_a_file_system_without_room(
+    stage: Stage, told: list[dict[str, Any]], name: str, place: str, what: str
+) -> None:
+    error = (stage.place / f"{name}.err").read_text()
+    assert "Read-only file system" in error if name == "read_only" else "No space left" in error
+    found = ending(told, stage, name)
+    assert found["words"].startswith("exit 1, ")
+    assert found["words"].endswith(f"{stage.place / place} {what}")
+    assert not found["is_proven"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("fine_beside", "exit 0"), ("asked_beside", "SIGTERM, sender unknown")]
+)
+def test_a_full_disk_is_blamed_for_nothing_else(
+    stage: Stage, told: list[dict[str, Any]], name: str, words: str
+) -> None:
+    assert ending(told, stage, name)["words"] == words
+
+
+@pytest.mark.parametrize("name", ["core", "full"])
+def test_the_story_of_a_job_says_it_on_the_terminal(
+    stage: Stage, told: list[dict[str, Any]], name: str
+) -> None:
+    story = " ".join(inspect(stage, "--job", str(stage.jobs[name].pid)).split())
+    assert ending(told, stage, name)["words"].split(" after ")[0] in story
+
+
+def test_the_events_view_has_every_leader(stage: Stage) -> None:
+    rows = json.loads(inspect(stage, "events", "--json"))["rows"]
+    told = {row["pid"]: (row["exit_code"], row["exit_signal"]) for row in rows if row["event"] == "exit"}
+    for name, death in jobs.PLAIN.items():
+        if death.code != 0:
+            assert told[stage.jobs[name].pid] == (death.code, death.signal)
+
+
+def test_the_recorder_had_no_rights(stage: Stage) -> None:
+    assert os.geteuid() == 0
+    gaps = [gap for sample in stage.samples for gap in sample.gap]
+    assert any(gap.reason == "permission" for gap in gaps)
