@@ -2,7 +2,7 @@
 
 What systemd would do is done here by hand, as the unit's own text says: an ordinary user, no capabilities, no new
 privileges, only its socket families, no privileged calls, and a network of its own where it asks for one. The rest of
-the hardening (mounts, devices, namespaces, memory) has no bearing on netlink and is tested in guests that systemd boots.
+the hardening (mounts, devices, namespaces, memory) has no bearing on netlink: guests that systemd boots have it.
 """
 
 import os
