@@ -37,7 +37,8 @@ PREPARE = """
 mkdir -p "$2"; for name in $3; do mkdir "$2/$name"; done
 chmod 666 "$2"/cgroup.procs "$2"/*/cgroup.procs; : > "$1/log"; : > "$1/times"; chmod 666 "$1/log" "$1/times"
 """
-RUN = f"ACTOR={FOLDER}/actor ACTOR_LOG={FOLDER}/log ACTOR_GROUPS={GROUPS} ACTOR_FILES={FOLDER} exec {FOLDER}/actor '{PLAN}'"
+ENVIRONMENT = f"ACTOR={FOLDER}/actor ACTOR_LOG={FOLDER}/log ACTOR_GROUPS={GROUPS} ACTOR_FILES={FOLDER}"
+RUN = f"{ENVIRONMENT} exec {FOLDER}/actor '{PLAN}'"
 
 
 @dataclass

@@ -102,7 +102,8 @@ def test_doctor_says_what_it_takes(played: Played) -> None:
 def test_cpu_time_is_right_or_within_its_bounds(played: Played, name: str, job: str) -> None:
     truth = played.jobs[job]
     if truth.pgid not in played.recorded[name].rows:
-        assert (name, job) == ("alone-5s", "seven"), "only what no sample saw has no rows"
+        assert name.endswith("5s"), "only what no sample saw has no rows"
+        assert job in ("seven", "killed")
         return
     value, low, high = figure(played, name, job)
     is_right = abs(value - truth.cpu) <= max(0.02 * truth.cpu, FEW_TICKS)
