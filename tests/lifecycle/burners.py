@@ -1,0 +1,131 @@
+"""Jobs in a guest whose CPU time its kernel knows by control groups, under several recorders at once."""
+
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vmsonar_archive.read.reader import open_archive
+from vmsonar_archive.records import EventRow, GapRow, JobInfoRow, JobRow, Sample
+
+from tests.accuracy import stage
+from tests.lifecycle.conftest import REPOSITORY
+from tests.real.machine import Machine
+
+USER = 54321
+TICK = 10**4  # microseconds
+FOLDER, GROUPS = "/opt/burners", "/sys/fs/cgroup/burners"
+# All are children of one shell, and have groups of their own by its job control.
+SCRIPT = """
+set -m
+run() { echo $BASHPID > $ACTOR_GROUPS/$1/cgroup.procs; exec $ACTOR "job $1 $2"; }
+run sleeper "sleep 12000" &
+run one "sleep 300 burn 3000" &
+run two "sleep 1200 burn 3000" &
+run many "repeat 200 { fork { burn 10 } wait }" &
+run seven "sleep 400 burn 300 sleep 1500 exit 7" &
+run killed "burn 60000" &
+killed=$!
+sleep 2.6
+kill -KILL $killed
+wait
+times > $ACTOR_FILES/times
+"""
+NAMES = ("start", "shell", "sleeper", "one", "two", "many", "seven", "killed")
+PLAN = f"job start uid {USER} job shell command {{ bash {FOLDER}/script }}"
+#: Whoever is no member yet may move below this group and from one to another.
+PREPARE = """
+mkdir -p "$2"; for name in $3; do mkdir "$2/$name"; done
+chmod 666 "$2"/cgroup.procs "$2"/*/cgroup.procs; : > "$1/log"; : > "$1/times"; chmod 666 "$1/log" "$1/times"
+"""
+ENVIRONMENT = f"ACTOR={FOLDER}/actor ACTOR_LOG={FOLDER}/log ACTOR_GROUPS={GROUPS} ACTOR_FILES={FOLDER}"
+RUN = f"{ENVIRONMENT} exec {FOLDER}/actor '{PLAN}'"
+
+
+@dataclass
+class Job:
+    """One process group as it was; CPU time in ticks."""
+
+    pgid: int
+    start: int
+    cpu: float
+
+
+def install(machine: Machine, folder: Path) -> None:
+    """Puts the program and its script on the disk of a machine that is off."""
+    source = Path(stage.__file__).with_name("actor.c")
+    subprocess.run(["gcc", "-O1", "-static", "-pthread", "-o", folder / "actor", source], check=True)
+    machine.put(f"{FOLDER[1:]}/script", SCRIPT)
+    machine.change('cp "$1" "$2"', str(folder / "actor"), f"{FOLDER[1:]}/actor")
+
+
+def perform(machine: Machine) -> dict[str, Job]:
+    """Runs the jobs to their end; returns what the guest's kernel says of them."""
+    machine.run("sh", "-euc", PREPARE, "sh", FOLDER, GROUPS, " ".join(NAMES))
+    machine.run("systemd-run", "--quiet", "--wait", "--collect", "sh", "-c", RUN)
+    print("shell and children by getrusage:", machine.read(f"{FOLDER}/times").split())
+    found = {}
+    for line in machine.read(f"{FOLDER}/log").splitlines():
+        what, name, _, _, *rest = line.split()
+        if what == "job":
+            words = machine.read(f"{GROUPS}/{name}/cpu.stat").split()
+            found[name] = Job(int(rest[0]), int(rest[1]), int(words[words.index("usage_usec") + 1]) / TICK)
+    found["shell"].cpu += found.pop("start").cpu  # the same process, before it changed its user
+    return found
+
+
+@dataclass
+class Recorder:
+    """A unit like the recorder's own, with an archive and a configuration of its own."""
+
+    name: str
+    config: str
+
+    @property
+    def archive(self) -> str:
+        return f"/var/lib/{self.name}"
+
+    def install(self, machine: Machine) -> None:
+        """Puts it on the disk of a machine that is off."""
+        unit = (REPOSITORY / "cloud-init/units/vmsonar.service").read_text()
+        options = f"--archive {self.archive} --config /etc/vmsonar/{self.name}.yaml"
+        for old, new in (
+            ("-m vmsonar.daemon", f"-m vmsonar.daemon {options}"),
+            ("StateDirectory=vmsonar\n", f"StateDirectory={self.name}\n"),
+            ("RuntimeDirectory=vmsonar\n", f"RuntimeDirectory={self.name}\n"),
+        ):
+            assert old in unit
+            unit = unit.replace(old, new)
+        machine.put(f"etc/vmsonar/{self.name}.yaml", self.config)
+        machine.put(f"etc/systemd/system/{self.name}.service", unit)
+
+
+@dataclass
+class Recorded:
+    """What a bundle says."""
+
+    rows: dict[int, list[JobRow]] = field(default_factory=dict)
+    infos: dict[int, JobInfoRow] = field(default_factory=dict)
+    exits: list[EventRow] = field(default_factory=list)
+    gaps: list[GapRow] = field(default_factory=list)
+
+    def last(self, pgid: int) -> JobRow:
+        return self.rows[pgid][-1]
+
+    def exits_of(self, pgid: int) -> list[EventRow]:
+        return [event for event in self.exits if event.pgid == pgid]
+
+
+def read(bundle: Path) -> Recorded:
+    found = Recorded()
+    with open_archive(bundle) as opened:
+        for sample in opened.samples():
+            _take(sample, found)
+    return found
+
+
+def _take(sample: Sample, found: Recorded) -> None:
+    for row in sample.job:
+        found.rows.setdefault(row.pgid, []).append(row)
+    found.infos.update({info.pgid: info for info in sample.job_info})
+    found.exits += [event for event in sample.event if event.event_type == "exit"]
+    found.gaps += sample.gap

@@ -1,0 +1,131 @@
+"""On Linux 6.1 the kernel tells no births and deaths and nothing of exits: figures are right, bounded or null there.
+
+Four recorders watch the same jobs at once, each in the hardened unit: at 1 s and 5 s, from samples alone and with the
+accounts that the companion reads. What is true is told by the guest's own control groups.
+"""
+
+import json
+import signal
+from dataclasses import dataclass
+
+import pytest
+
+from tests.lifecycle import burners
+from tests.lifecycle.burners import Job, Recorded, Recorder
+from tests.parts import requires
+from tests.real.machine import Machine
+
+pytestmark = requires("kernel_guest", "gcc")
+
+ALONE = "accounts: {use: none}\n"
+RECORDERS = (
+    Recorder("alone-1s", f"interval: 1s\n{ALONE}"),
+    Recorder("alone-5s", f"interval: 5s\n{ALONE}"),
+    Recorder("accounts-5s", "interval: 5s\n"),
+)
+#: The last is the unit as it is installed.
+WITH_ACCOUNTS = ("vmsonar", "accounts-5s")
+NAMES = [*(recorder.name for recorder in RECORDERS), "vmsonar"]
+FEW_TICKS, IDLE_TICKS = 3, 2
+DOCTOR = ("runuser", "-u", "vmsonar", "--", "vmsonar", "doctor", "--json")
+
+
+@dataclass
+class Played:
+    """What happened, what each recorder says of it, and what `doctor` says with accounts and without."""
+
+    jobs: dict[str, Job]
+    recorded: dict[str, Recorded]
+    doctor: dict[str, dict[str, dict[str, str]]]
+
+
+@pytest.fixture(scope="module")
+def played(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Played:
+    folder = tmp_path_factory.mktemp("burners")
+    burners.install(machine, folder)
+    for recorder in RECORDERS:
+        recorder.install(machine)
+    machine.boot()
+    units = [recorder.name for recorder in RECORDERS]
+    machine.wait("test -S /run/vmsonar/accounts.sock")
+    machine.run("systemctl", "start", *units)
+    for name in NAMES:
+        machine.wait(f"ls /var/lib/{name}/*/*/*/sample-*")
+    jobs = burners.perform(machine)
+    machine.run("sleep", "6")  # another sample of each
+    doctor = {"accounts": examine(machine)}
+    machine.run("systemctl", "stop", "vmsonar-accounts", *units)
+    doctor["alone"] = examine(machine)
+    for name in NAMES:
+        machine.run("vmsonar", "bundle", "--archive", f"/var/lib/{name}", "-o", f"/root/{name}.tar")
+    machine.run("sync")
+    machine.cut_power()
+    bundles = machine.copy_out("/root", folder / "root")
+    recorded = {name: burners.read(bundles / f"{name}.tar") for name in NAMES}
+    return Played(jobs, recorded, doctor)
+
+
+def examine(machine: Machine) -> dict[str, dict[str, str]]:
+    return {one["item"]: one for one in json.loads(machine.run(*DOCTOR).stdout)}
+
+
+def figure(played: Played, name: str, job: str) -> tuple[int, int, int]:
+    """CPU time in ticks, and its bounds."""
+    row = played.recorded[name].last(played.jobs[job].pgid)
+    value = (row.user_ticks or 0) + (row.system_ticks or 0)
+    low = value if row.cpu_ticks_low is None else row.cpu_ticks_low
+    return value, low, value if row.cpu_ticks_high is None else row.cpu_ticks_high
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_that_the_kernel_does_not_tell_is_said(played: Played, name: str) -> None:
+    (gap,) = [gap for gap in played.recorded[name].gaps if gap.reason == "lifeline"]
+    assert gap.collector == "process"
+    assert gap.detail is not None
+    assert gap.detail.startswith(("no netlink connector: ", "the kernel does not tell births and deaths"))
+
+
+def test_doctor_says_what_it_takes(played: Played) -> None:
+    for found in played.doctor.values():
+        births = found["births and deaths between samples"]
+        assert not births["available"]
+        assert births["remedy"].startswith("Linux 6.6 or later")
+    item = "exact accounts of processes that ended"
+    assert played.doctor["accounts"][item]["available"]
+    without = played.doctor["alone"][item]
+    assert not without["available"]
+    assert without["remedy"].startswith("vmsonar install --accounts")
+
+
+@pytest.mark.parametrize("job", ["shell", "one", "two", "many", "killed", "seven"])
+@pytest.mark.parametrize("name", NAMES)
+def test_cpu_time_is_right_or_within_its_bounds(played: Played, name: str, job: str) -> None:
+    truth = played.jobs[job]
+    if truth.pgid not in played.recorded[name].rows:
+        assert name.endswith("5s"), "only what no sample saw has no rows"
+        assert job in ("seven", "killed")
+        return
+    value, low, high = figure(played, name, job)
+    is_right = abs(value - truth.cpu) <= max(0.02 * truth.cpu, FEW_TICKS)
+    assert is_right or low - FEW_TICKS <= truth.cpu <= high + FEW_TICKS, f"{value} [{low}, {high}]: {truth}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_on_a_job_that_slept(played: Played, name: str) -> None:
+    assert figure(played, name, "sleeper")[0] <= IDLE_TICKS
+
+
+@pytest.mark.parametrize("name", ["alone-1s", "alone-5s"])
+def test_without_accounts_nobody_knows_how_they_ended(played: Played, name: str) -> None:
+    assert played.recorded[name].exits == []
+
+
+@pytest.mark.parametrize(("job", "code", "number"), [("seven", 7, None), ("killed", None, signal.SIGKILL)])
+@pytest.mark.parametrize("name", WITH_ACCOUNTS)
+def test_accounts_tell_how_they_ended(
+    played: Played, name: str, job: str, code: int | None, number: int | None
+) -> None:
+    (end,) = [
+        event for event in played.recorded[name].exits_of(played.jobs[job].pgid) if event.subject == "job"
+    ]
+    assert (end.exit_code, end.exit_signal, end.exit_source) == (code, number, "accounts")
