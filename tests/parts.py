@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.real import stranger
+from vmsonar.collectors.process.connector import Connector, NoConnector
 
 PROBE_SECONDS = 20
 # Parts that take seconds to start, or serve one user at a time: their tests get the mark `real` and run in one process.
@@ -142,6 +143,14 @@ def _pcp() -> str | None:
     return _first(_commands("pmval"), None if Path(names).exists() else f"no {names}")
 
 
+def _connector() -> str | None:
+    try:
+        Connector().close()
+    except NoConnector as error:
+        return str(error.strerror)
+    return None
+
+
 def _taskstats() -> str | None:
     return _first(_root(), _works(sys.executable, "-c", _LISTEN))
 
@@ -154,6 +163,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "atop": lambda: _commands("atop"),
     "bagit": lambda: _modules("bagit"),
     "chromium": _chromium,
+    "connector": _connector,
     "docker": _docker,
     "duckdb": lambda: _modules("duckdb"),
     "faketime": _faketime,

@@ -20,12 +20,11 @@ import pytest
 from vmsonar_archive.read.reader import open_archive
 from vmsonar_archive.records import Sample
 
-from tests.collectors.process.test_exits import pytestmark as _needs_connector
 from tests.parts import requires
 from tests.real import stranger
 from tests.real.wait import wait_until
 
-pytestmark = [requires("root", "gcc", "stranger"), _needs_connector]
+pytestmark = [requires("root", "gcc", "stranger"), requires("connector")]
 
 UNIT = Path(__file__).parents[2] / "cloud-init/units/vmsonar.service"
 FAMILIES = "RestrictAddressFamilies=AF_UNIX AF_NETLINK"

@@ -29,7 +29,7 @@ from tests.collectors.container.ticks import tick_of
 from tests.making.archives import open_writer, utc_now
 from tests.parts import DOCKER_SOCKET, requires
 from tests.real.docker import DOCKER, IMAGE, DockerEngine
-from tests.real.wait import wait_until
+from tests.real.wait import let_pass, wait_until
 from vmsonar.companion import __main__ as companion
 
 pytestmark = requires("docker", "root")
@@ -99,7 +99,7 @@ class Workloads:
     def restart(self) -> None:
         """One restart within an interval, and work that `docker exec` brings in."""
         name = self.run("again", "sh", "-c", BURN.format(30), options=("--detach",))
-        time.sleep(1.5)
+        let_pass(1.5)
         self._engine.docker("restart", "--time", "0", name)
         self._engine.docker("exec", name, "sh", "-c", f"{BURN.format(1)}; true")
         self._engine.docker("kill", name)
@@ -135,7 +135,7 @@ def sample_into(path: Path, run: Path, interval: float) -> None:
             rows = {kind: [row.decode() for row in told] for kind, told in found.by_kind.items()}
             print(json.dumps([tick.time.timestamp(), tick.boottime, rows]), file=file, flush=True)
             due += interval
-            time.sleep(max(0.0, due - time.monotonic()))
+            let_pass(max(0.0, due - time.monotonic()))
 
 
 def archive_of(path: Path, root: Path, interval: float) -> Path:
@@ -190,13 +190,13 @@ def run_and_record(folder: Path, interval: float, workloads: Workloads) -> dict[
             wait_until(listening.exists, 60, "the companion's socket")
             with running_as(sampler, [], lambda: sample_into(samples, folder, interval)):
                 wait_until(lambda: samples.exists() and samples.stat().st_size, 30, "a sample")
-                time.sleep(interval + 2)
+                let_pass(interval + 2)
                 with ThreadPoolExecutor() as pool:
                     work = (workloads.crash_loop, workloads.restart, workloads.short_lives)
                     for done in [pool.submit(each) for each in work]:
                         done.result()
                 cpu = {name: used(name) for name in workloads.starts}
-                time.sleep(interval + 2)
+                let_pass(interval + 2)
     return cpu
 
 

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,18 +11,10 @@ import pytest
 from vmsonar_archive.records import EventRow
 
 from tests.collectors.process.recorder import Recorder, recording
-from vmsonar.collectors.process.connector import Connector, NoConnector
+from tests.parts import requires
+from tests.real.wait import let_pass
 
-
-def _why_deaf() -> str | None:
-    try:
-        Connector().close()
-    except NoConnector as error:
-        return str(error.strerror)
-    return None
-
-
-pytestmark = pytest.mark.skipif(_why_deaf() is not None, reason=f"no proc connector: {_why_deaf()}")
+pytestmark = requires("connector")
 
 
 @pytest.fixture
@@ -47,7 +38,7 @@ def end_of(recorder: Recorder, command: list[str], seen: bool = True, **options:
     """How a job of its own ended that lives a little, in a sample or between two."""
     with subprocess.Popen(command, process_group=0, stderr=subprocess.DEVNULL, **options) as job:  # type: ignore[call-overload]
         if seen:
-            time.sleep(0.3)
+            let_pass(0.3)
             recorder.sample()
         job.wait()
     recorder.sample()
@@ -95,7 +86,7 @@ def test_a_traceback_of_python(recorder: Recorder) -> None:
 
 def test_timeout_ends_with_124_and_what_it_stopped_with_sigterm(recorder: Recorder) -> None:
     with subprocess.Popen(["timeout", "1.3", "sleep", "60"], process_group=0) as job:
-        time.sleep(0.3)
+        let_pass(0.3)
         recorder.sample()
         job.wait()
     recorder.sample()
@@ -107,7 +98,7 @@ def test_timeout_ends_with_124_and_what_it_stopped_with_sigterm(recorder: Record
 
 def test_a_leader_that_ends_while_its_children_live_on(recorder: Recorder) -> None:
     with subprocess.Popen(["sh", "-c", "sleep 30 & sleep 1.2; exit 3"], process_group=0) as job:
-        time.sleep(0.3)
+        let_pass(0.3)
         recorder.sample()
         job.wait()
     recorder.sample()
@@ -122,13 +113,13 @@ def test_a_leader_that_ends_while_its_children_live_on(recorder: Recorder) -> No
 
 def test_a_leader_that_is_waited_for_late_ended_when_it_ended(recorder: Recorder) -> None:
     job = subprocess.Popen(sh("exit 5"), process_group=0)
-    time.sleep(0.3)
+    let_pass(0.3)
     recorder.sample()
-    time.sleep(1.5)
+    let_pass(1.5)
     recorder.sample()
     (row,) = exits(recorder, job.pid)
     assert row.exit_code == 5
-    time.sleep(0.5)
+    let_pass(0.5)
     job.wait()
     recorder.sample()
     assert len(exits(recorder, job.pid)) == 1
@@ -162,7 +153,7 @@ def test_a_main_thread_that_ends_first_takes_the_status_with_it(recorder: Record
     program = tmp_path / "headless"
     subprocess.run(["gcc", "-pthread", "-o", program, source], check=True)
     with subprocess.Popen([program], process_group=0) as job:
-        time.sleep(0.5)
+        let_pass(0.5)
         recorder.sample()
         assert exits(recorder, job.pid) == []
         assert job.wait() == 3

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.collectors.process.test_exits import pytestmark as _needs_connector
 from tests.parts import requires
 from tests.real import stranger
+from tests.real.wait import let_pass
 from vmsonar.collectors.process.lifeline import Lifeline
 from vmsonar.collectors.process.lives import Interval
 
-pytestmark = _needs_connector
+pytestmark = requires("connector")
 
 #: What an ordinary machine's net.core.rmem_max allows.
 USUAL_BUFFER = 212_992
@@ -63,7 +63,7 @@ def ended(interval: Interval) -> int:
 @requires("gcc")
 def test_a_burst_of_three_thousand_lives_is_heard_with_the_usual_buffer(forks: Path) -> None:
     with listening() as lifeline:
-        time.sleep(1)  # on a machine that forks all the time the longest pause would be in force
+        let_pass(1)  # on a machine that forks all the time the longest pause would be in force
         lifeline.take()
         subprocess.run([forks, "3000", "exec"], check=True)
         interval = lifeline.take()

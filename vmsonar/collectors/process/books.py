@@ -45,12 +45,14 @@ class Ledger:
                     break
 
     def credit_unseen(self, interval: Interval, find: Finder) -> None:
-        """Credits the jobs of those who started them with the I/O and peaks of all that no sample saw."""
+        """Credits those who started them with the I/O and peaks of all that no sample saw; tells of failures."""
         parents = {pid: accounts[-1].ppid for pid, accounts in self._by_pid.items() if accounts}
         silent: dict[int, Unseen] = {}
         for accounts in self._by_pid.values():
             for account in accounts:
                 parent = _ancestor(account.ppid, parents, find)
+                if not interval.is_whole and account.exit_status:
+                    interval.ends.append(_unseen_death(account, 0 if parent is None else parent.pgid))
                 if parent is None or parent.job is None:
                     continue
                 note_account(parent.job, account, hides_io=parent.moved is None)
@@ -65,6 +67,14 @@ class Ledger:
     def _take(self, account: Account) -> Account:
         self._by_pid[account.pid].remove(account)
         return account
+
+
+def _unseen_death(account: Account, pgid: int) -> Death:
+    """The end of a process that nobody heard of but the books; its group is taken to be its parent's."""
+    life = Life(account.pid, 0, account.ppid, pgid, name=account.name.encode("utf-8", "surrogateescape"))
+    death = Death(life, account.ended, account.ppid, account.exit_status)
+    death.account = account
+    return death
 
 
 def note_account(job: Job, account: Account, hides_io: bool) -> None:

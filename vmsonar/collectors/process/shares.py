@@ -69,6 +69,8 @@ class Shares:
 
     def _open(self, child: Process) -> int:
         """The most ticks that it, and children of its own that nobody saw, can have used after it was looked at."""
+        if not self._is_whole:  # it may have had any number of children that nobody saw
+            return ticks((self._now - self._before) * CPUS) + ROUNDING
         if child.death is not None:
             open_ = known_and_open(child.death, self._before)[1]
             return ticks(open_) + ROUNDING + _most(child.death.life.unseen)
