@@ -218,6 +218,8 @@ class ProcessCollector(Collector):
             process.inherit(self.table.by_pid.get(process.ppid))
         self._identify(process, tick)
         self._place(process, tick)
+        if process.life is not None and process.life.moves:
+            note_moves(process, process.life, self.jobs)
         if process.job is not None and process.counted_reaped == process.reaped and earlier is None:
             process.job.doubt(high=process.reaped[0] + process.reaped[1])
 
