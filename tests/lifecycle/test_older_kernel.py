@@ -112,7 +112,8 @@ def test_cpu_time_is_right_or_within_its_bounds(played: Played, name: str, job: 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_on_a_job_that_slept(played: Played, name: str) -> None:
-    assert figure(played, name, "sleeper")[0] <= IDLE_TICKS
+    # To start took it a few ticks on a busy machine, which are its own.
+    assert figure(played, name, "sleeper")[0] <= played.jobs["sleeper"].cpu + IDLE_TICKS
 
 
 @pytest.mark.parametrize("name", ["alone-1s", "alone-5s"])

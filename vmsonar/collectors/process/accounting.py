@@ -48,7 +48,7 @@ class Accounting:
         gone = vanished | late
         known = [process for process in gone if _take_final(process)]
         for process in (*looked, *known):
-            _credit_own(process)
+            _credit_own(process, now)
         is_whole = interval is not None and interval.is_whole
         round_ = _Round(self._table.by_pid, gone, Shares(self._before, now, is_whole, self._strays))
         if interval is not None and is_whole:
@@ -265,11 +265,11 @@ def _ended_below(table: ProcessTable, process: Process, known: set[Process]) -> 
     return ended
 
 
-def _credit_own(process: Process) -> None:
+def _credit_own(process: Process, now: int) -> None:
     """Credits its job with what a process itself used since that was last done."""
     own = minus(process.used, process.counted)
     process.counted = process.used
-    process.pace = own[0] + own[1]
+    process.pace, process.paced = own[0] + own[1], now
     if process.job is None:
         return
     for job, sure, doubtful in process.left_jobs or ():

@@ -89,8 +89,9 @@ class Process(Footprint):
     owed: int = 0
     #: What of its own I/O came with children that it waited for.
     child_moved: Moved | None = None
-    #: Ticks of its own between its last two looks, and bytes when last nobody ended below it.
+    #: Ticks of its own between its last two looks, when the last one was, and bytes when last nobody ended below it.
     pace: int = 0
+    paced: int = 0
     io_pace: int = 0
     #: What the kernel told of its birth and its end.
     life: Life | None = None

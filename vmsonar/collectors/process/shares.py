@@ -99,7 +99,9 @@ class Shares:
         paces: dict[Job, int] = {}
         for child in batch.children:
             if child.job is not None and not has_final(child):
-                paces[child.job] = paces.get(child.job, 0) + child.pace
+                # One that did not run before its last sample hardly ran after it.
+                pace = child.pace if child.paced >= self._before else 0
+                paces[child.job] = paces.get(child.job, 0) + pace
         wanted = {job: min(pace, caps[job]) for job, pace in paces.items()}
         total = sum(wanted.values())
         given = {job: pace if total <= left else pace * left // total for job, pace in wanted.items()}
