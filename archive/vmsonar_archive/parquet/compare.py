@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
+import msgspec
+
 from vmsonar_archive.format import layout
 from vmsonar_archive.format.layout import SAMPLE, SegmentName
 from vmsonar_archive.parquet.derive import derive_day
@@ -155,8 +157,14 @@ def _bytes(file: Any) -> int:
 
 def _is_of_older_rule(found: Any, honest: Any) -> bool:
     """Whether a summary was made by an earlier version, which summed up otherwise."""
-    theirs, ours = (footer_of(each.metadata) for each in (found, honest))
-    return theirs.table == ours.table == SERIES_DAY and theirs.rule < ours.rule
+    ours = footer_of(honest.metadata)
+    if ours.table != SERIES_DAY:
+        return False
+    try:
+        theirs = footer_of(found.metadata)
+    except (KeyError, msgspec.MsgspecError):
+        return False  # not a table of ours, which is told as such
+    return theirs.table == SERIES_DAY and theirs.rule < ours.rule
 
 
 def _only(schema: Any, columns: list[str]) -> Any:
