@@ -46,9 +46,8 @@ class Shares:
         caps = self._caps(batch, left)
         self._note_source(batch)
         if home is None or left < NEGLIGIBLE or (not caps and self._is_whole):
-            likely = max(caps, key=lambda job: caps[job], default=home)
-            if not caps and left < NEGLIGIBLE * len(batch.children):
-                likely = batch.children[-1].job  # its final figures were cut to whole ticks
+            few = left < NEGLIGIBLE * max(1, len(batch.children))
+            likely = _busiest(batch, home) if few or home is None else home
             if likely is not None:
                 likely.credit(batch.rest)
         elif self._is_whole:
@@ -170,6 +169,12 @@ class Shares:
 
 def has_final(process: Process) -> bool:
     return process.death is not None and process.death.final is not None and process.job is not None
+
+
+def _busiest(batch: Batch, home: Job | None) -> Job | None:
+    """Whose a few cut ticks are: of the child that used most, never of one that did nothing."""
+    child = max(batch.children, key=lambda child: child.used[0] + child.used[1], default=None)
+    return home if child is None or not sum(child.used[:2]) or child.job is None else child.job
 
 
 def _most(unseen: Unseen) -> int:
