@@ -112,8 +112,9 @@ def test_cpu_time_is_right_or_within_its_bounds(played: Played, name: str, job: 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_on_a_job_that_slept(played: Played, name: str) -> None:
-    # To start took it a few ticks on a busy machine, which are its own.
-    assert figure(played, name, "sleeper")[0] <= played.jobs["sleeper"].cpu + IDLE_TICKS
+    # The fork, before it enters its control group, is its own time too, and slow in this guest.
+    started = played.jobs["sleeper"].cpu + FEW_TICKS
+    assert figure(played, name, "sleeper")[0] <= started + IDLE_TICKS
 
 
 @pytest.mark.parametrize("name", ["alone-1s", "alone-5s"])
