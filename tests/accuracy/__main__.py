@@ -34,10 +34,10 @@ def performances(seeds: int, only: Sequence[str] = ()) -> list[list[Workload]]:
     return [first, *batches] if first else batches
 
 
-def run(batches: list[list[Workload]], modes: Sequence[Mode]) -> list[Cell]:
+def run(batches: list[list[Workload]], modes: Sequence[Mode], keep: Path | None = None) -> list[Cell]:
     cells: list[Cell] = []
     for number, workloads in enumerate(batches):
-        result = perform(workloads, modes)
+        result = perform(workloads, modes, keep=None if keep is None else keep / str(number))
         wrong = [cell for cell in result.cells if not cell.is_right]
         print(
             f"{number + 1} of {len(batches)}: {result.seconds:.0f} s, {len(wrong)} of {len(result.cells)} wrong"
@@ -64,9 +64,10 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--mode", default="", help="only modes whose name holds this")
     parser.add_argument("--json", type=Path, help="write every figure here")
+    parser.add_argument("--keep", type=Path, help="copy the archives and the actors' logs into this folder")
     options = parser.parse_args(arguments)
     modes = [mode for mode in possible() if options.mode in mode.name]
-    cells = run(performances(options.seeds, options.workload), modes)
+    cells = run(performances(options.seeds, options.workload), modes, options.keep)
     if options.json:
         options.json.write_text(json.dumps([cell.plain() for cell in cells], indent=1))
     if options.page:

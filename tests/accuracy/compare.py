@@ -219,19 +219,12 @@ class Comparison:
 
     def _runtime(self, one: _Expected) -> Cell:
         lines = [self._recorded.usage[key] for key in one.keys if key in self._recorded.usage]
-        value = max(
-            (line["runtime_seconds"] for line in lines if line["runtime_seconds"] is not None), default=None
-        )
-        found = _Figure(value)
+        longest = max(lines, key=lambda line: line["runtime_seconds"] or 0.0, default=None)
+        found = _Figure(None)
+        if longest is not None:
+            found.value, found.low = longest["runtime_seconds"], longest["runtime_seconds_low"]
+            found.high = None if found.low is None else found.value
         verdict = judge(one.job.lived, found, self._share, 0.1)
-        if verdict == "wrong" and not self._mode.lifeline and value is not None:
-            # Samples alone cannot know the end better than that.
-            late = value - one.job.lived
-            verdict = (
-                "bounds"
-                if 0 <= late <= 2 * self._mode.interval + 1 or self._mode.life != "steady"
-                else "wrong"
-            )
         return self._cell("runtime", one.job.name, one.job.lived, found, verdict)
 
     def _peak(self, one: _Expected) -> Cell:
@@ -250,6 +243,9 @@ class Comparison:
     def _user(self, uid: int, truth: float) -> Cell:
         line = self._recorded.users.get(uid)
         found = _Figure(None) if line is None else _seconds([line])
+        jobs = [job for job in self._truth.jobs.values() if job.uid == uid or len(self._truth.users) > 1]
+        if any(self._recorded.was_away(job.begun, job.ended) for job in jobs):
+            truth = min(truth, found.value or 0.0)  # what was used while nobody recorded is in no sum
         return self._cell("user_cpu", str(uid), truth, found, judge(truth, found, SUM_SHARE, FEW_TICKS / 100))
 
 

@@ -131,8 +131,9 @@ class Recorded:
     """What one archive says of jobs, users and the machine."""
 
     mode: Mode
-    #: Boot time of every sample, in nanoseconds.
+    #: Boot time of every sample, in nanoseconds, and the run of the recorder that made it.
     times: list[int] = field(default_factory=list)
+    runs: list[str] = field(default_factory=list)
     rows: dict[Key, list[JobRow]] = field(default_factory=dict)
     infos: dict[Key, JobInfoRow] = field(default_factory=dict)
     usage: dict[Key, dict[str, Any]] = field(default_factory=dict)
@@ -145,9 +146,10 @@ class Recorded:
 
     def was_away(self, begun: int, ended: int) -> bool:
         """Whether a recorder that was interrupted was not there for a part of that time."""
-        longest = 1.5e9 * self.mode.interval + 1e9
-        gaps = [(one, other) for one, other in pairwise(self.times) if other - one > longest]
-        return self.mode.life != "steady" and any(begun < other and ended > one for one, other in gaps)
+        moments = pairwise(zip(self.times, self.runs, strict=True))
+        gaps = [(one, other) for (one, run), (other, another) in moments if run != another]
+        is_interrupted = self.mode.life in ("sigterm", "sigkill")
+        return is_interrupted and any(begun < other and ended > one for one, other in gaps)
 
 
 def read_back(recorder: Recorder) -> Recorded:
@@ -156,6 +158,7 @@ def read_back(recorder: Recorder) -> Recorded:
     with open_archive(recorder.archive) as archive:
         for sample in archive.samples():
             found.times.append(sample.boottime)
+            found.runs.append(sample.run)
             for row in sample.job:
                 found.rows.setdefault((row.pgid, row.start_ticks), []).append(row)
             for info in sample.job_info:

@@ -105,7 +105,9 @@ class Stage:
         shutil.rmtree(self.memory)
 
 
-def perform(workloads: Sequence[Workload], modes: Sequence[Mode], *, tail: float = 3.0) -> Performance:
+def perform(
+    workloads: Sequence[Workload], modes: Sequence[Mode], *, tail: float = 3.0, keep: Path | None = None
+) -> Performance:
     """Runs all of it; the recorders see everything from before the first birth to after the last death."""
     begun = time.monotonic()
     # Not on tmpfs: what is written must reach a disk.
@@ -125,6 +127,9 @@ def perform(workloads: Sequence[Workload], modes: Sequence[Mode], *, tail: float
                 meter.stop()
             return _outcome(acts, recorders, meter, begun)
         finally:
+            if keep is not None:
+                shutil.copytree(stage.place / "recorders", keep / "recorders", dirs_exist_ok=True)
+                shutil.copytree(stage.memory, keep / "logs", dirs_exist_ok=True)
             for recorder in recorders:
                 recorder.kill()
             stage.close()

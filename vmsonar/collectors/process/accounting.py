@@ -9,7 +9,7 @@ parent's job, and every job concerned has bounds that say so.
 
 from collections.abc import Callable, Iterator
 
-from vmsonar.collectors.process.lives import TICK, Interval, Moved, Reading, Unseen, Usage
+from vmsonar.collectors.process.lives import Interval, Life, Moved, Reading, Unseen, Usage
 from vmsonar.collectors.process.model import Job, Process
 from vmsonar.collectors.process.reader import GONE
 from vmsonar.collectors.process.shares import (
@@ -22,7 +22,6 @@ from vmsonar.collectors.process.shares import (
     minus,
     part,
     plus,
-    ticks,
 )
 from vmsonar.collectors.process.table import ProcessTable
 
@@ -93,7 +92,7 @@ class Accounting:
             reaper = self._table.by_pid.get(pid)
             if reaper is None or reaper.job is None or round_.has_risen(reaper):
                 continue
-            if some.known + some.open > NEGLIGIBLE * TICK and self._table.ignores_children(reaper):
+            if some.known + some.open > NEGLIGIBLE and self._table.ignores_children(reaper):
                 _credit_unheard(reaper.job, some)
 
 
@@ -102,7 +101,9 @@ class _Round:
 
     def __init__(self, by_pid: dict[int, Process], gone: set[Process], shares: Shares) -> None:
         self._by_pid = by_pid
-        self._gone_by_pid = {process.pid: process for process in gone}
+        self._gone_by_pid: dict[int, list[Process]] = {}
+        for process in gone:
+            self._gone_by_pid.setdefault(process.pid, []).append(process)
         self.gone = gone
         self.shares = shares
         self._batches: list[Batch] = []
@@ -127,19 +128,24 @@ class _Round:
                     self._read[child] = batch
 
     def _read_process(self, reading: Reading) -> Process | None:
-        for known in (self._gone_by_pid, self._by_pid):
-            process = known.get(reading.pid)
-            if process is not None and process.start_ticks == reading.start_ticks:
+        alive = self._by_pid.get(reading.pid)
+        for process in (*self._gone_by_pid.get(reading.pid, ()), *(() if alive is None else (alive,))):
+            if process.start_ticks == reading.start_ticks:
                 return process
         return None
 
     def _reaper(self, child: Process) -> Process | None:
         """Who waited for it: of two with one pid the one that lived then."""
-        pid = (child.death.reaper if child.death is not None else 0) or child.ppid
-        gone = self._gone_by_pid.get(pid)
-        if gone is None or gone is child or _died_before(gone, child):
-            return self._by_pid.get(pid)
-        return gone
+        death = child.death
+        pid = (death.reaper if death is not None else 0) or child.ppid
+        alive = self._by_pid.get(pid)
+        gone = [process for process in self._gone_by_pid.get(pid, ()) if process is not child]
+        if death is not None and (life := death.reaper_life) is not None:
+            for process in (*gone, *(() if alive is None else (alive,))):
+                if _life_of(process) is life:
+                    return process
+        gone = [process for process in gone if not _died_before(process, child)]
+        return gone[0] if gone else alive
 
     def open(self, reaper: Process, unseen: Unseen | None) -> None:
         """Takes what rose since the last sample, or since the last reading."""
@@ -296,21 +302,25 @@ def _take_final(process: Process) -> bool:
         process.moved = death.moved if death.moved is not None else process.moved
         return True
     if (account := death.account) is not None:
-        process.used = (account.user_ns // TICK, account.system_ns // TICK, account.major_faults)
+        process.used = (account.user_ns, account.system_ns, account.major_faults)
         if process.moved is None and account.is_whole:
             process.moved = (account.read_bytes, account.write_bytes)
         return True
-    seen = ticks(death.life.cpu)
-    if seen > process.used[0] + process.used[1] + 1:
-        process.used = (seen - 1 - process.used[1], process.used[1], process.used[2])
+    seen = death.life.cpu
+    if seen > process.used[0] + process.used[1]:
+        process.used = (seen - process.used[1], process.used[1], process.used[2])
         return True
     return False
 
 
 def _credit_unheard(job: Job, unseen: Unseen) -> None:
     """Children that nobody was told of count by what glances saw; the rest of their lives is the upper bound."""
-    job.credit((ticks(unseen.known), 0, 0))
-    job.doubt(high=ticks(unseen.open) + unseen.exits)
+    job.credit((unseen.known, 0, 0))
+    job.doubt(high=unseen.open)
+
+
+def _life_of(process: Process) -> Life | None:
+    return process.life if process.death is None else process.death.life
 
 
 def _died_before(one: Process, other: Process) -> bool:

@@ -91,6 +91,8 @@ class ProcessCollector(Collector):
             self._is_restored = True
         self._last = None
         vanished, new = self.table.changes(now)
+        if new and self._lifeline is not None:
+            self._lifeline.catch_up()
         for process in oldest(new):
             self._welcome(process, tick)
         vanished |= self._not_found_again()
@@ -115,6 +117,11 @@ class ProcessCollector(Collector):
             return self._accounting.settle(tick.boottime, looked, vanished, late)
         with self._lifeline.lock:
             interval, late = self._departures.hear(looked, vanished)
+            for process in looked:
+                if (
+                    process.looks == 1 and process.life is None
+                ):  # the word of its birth came after the first look
+                    process.life = self._lifeline.adopt(process.pid, process.start_ticks, process.comm)
         deaf = not interval.is_whole and self._lifeline.trouble is None and self._previous
         self._troubles = [("lifeline", _DEAF)] if deaf else []
         if self._is_restored:

@@ -1,5 +1,6 @@
 """Brings the deaths that the kernel told together with the processes that samples saw, and with those that none saw."""
 
+import time
 from collections.abc import Callable, Iterable
 
 from vmsonar.collectors.process.accounting import ended_meanwhile
@@ -11,11 +12,12 @@ from vmsonar.collectors.process.lifeline import BRIEF, Lifeline
 from vmsonar.collectors.process.lives import TICK, Death, Interval, Life
 from vmsonar.collectors.process.model import Job, Process
 from vmsonar.collectors.process.reader import CHANGED
-from vmsonar.collectors.process.shares import ticks
 from vmsonar.collectors.process.table import ProcessTable
 
 # Reapers are read again while more is reaped; a storm must not keep a sample waiting.
-_ROUNDS = 4
+_ROUNDS = 6
+# Seconds for the kernel to tell of an end that we see already.
+_PATIENCE = 0.002
 
 
 class Departures:
@@ -43,12 +45,17 @@ class Departures:
         interval = self._lifeline.take()
         late: set[Process] = set()
         deaths = all_deaths(interval)
+        reapers: set[int] = set()
         for _ in range(_ROUNDS):
-            self._look_again({death.reaper for death in deaths}, looked)
+            reapers.update(death.reaper for death in deaths)
+            self._look_again(reapers, looked)
             late |= ended_meanwhile(self._table, looked, vanished | late)
             deaths = self._lifeline.reaped_since()
             interval.deaths += deaths
-            if not deaths:
+            ended = ((process.pid, process.life) for process in vanished | late)
+            if self._lifeline.is_behind(ended, reapers):
+                time.sleep(_PATIENCE)
+            elif not deaths:
                 break
         return interval, late
 
@@ -74,16 +81,20 @@ class Departures:
 
     def attach(self, interval: Interval, vanished: set[Process]) -> list[Death]:
         """Tells each process that samples saw of its end; returns the deaths of those that none saw."""
-        ended = {process.pid: process for process in vanished}
-        unseen = []
+        known: dict[int, list[Process]] = {}
+        for process in vanished:
+            known.setdefault(process.pid, []).append(process)
+        unseen: list[Death] = []
         for death in all_deaths(interval):
-            process = ended.get(death.life.pid)
-            if process is None or not _is_of(death.life, process):
-                process = self._table.by_pid.get(death.life.pid)
-            if process is not None and _is_of(death.life, process):
-                process.death = death
-            elif death.life.born and not death.life.is_sampled:
-                unseen.append(death)
+            pid = death.life.pid
+            alive = self._table.by_pid.get(pid)
+            for process in (*known.get(pid, ()), *(() if alive is None else (alive,))):
+                if _is_of(death.life, process):
+                    process.death = death
+                    break
+            else:
+                if death.life.born and not death.life.is_sampled:
+                    unseen.append(death)
         return unseen
 
     def place_unseen(
@@ -94,8 +105,8 @@ class Departures:
         for death in sorted(deaths, key=lambda death: death.life.born):
             process = _stand_in(death)
             job = self._jobs.find(process.pgid)
-            if job is not None and process.pid == process.pgid and job.start < process.start_ticks:
-                job = None  # of an earlier process with this number
+            if job is not None and process.pid == process.pgid and job.start != process.start_ticks:
+                job = None  # of another process with this number
             if job is None and death.life.look is not None and death.ended - death.life.born >= BRIEF:
                 process.identity = self._identities.of_look(death.life.look)
                 place(process)
@@ -127,8 +138,8 @@ def note_moves(process: Process, life: Life, jobs: JobTable) -> None:
     for pgid, last, first in life.moves:
         job = jobs.find(pgid)
         if job is not None and job is not process.job:
-            sure = max(0, ticks(last) - process.counted[0] - process.counted[1] - 1)
-            process.left_jobs = [*(process.left_jobs or ()), (job, sure, ticks(first - last) + 1)]
+            sure = max(0, last - process.counted[0] - process.counted[1])
+            process.left_jobs = [*(process.left_jobs or ()), (job, sure, first - last)]
     life.moves.clear()
 
 

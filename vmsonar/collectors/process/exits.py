@@ -63,9 +63,9 @@ class Exits:
         born = life.born or (process.start_ticks * TICK if process is not None else 0)
         if not born and death.account is not None and death.account.elapsed is not None:
             born = death.ended - death.account.elapsed
-        used = sum(process.used[:2]) * TICK if process is not None else life.cpu
+        used = sum(process.used[:2]) if process is not None else life.cpu
         if death.final is not None:
-            used = sum(death.final[0][:2]) * TICK
+            used = sum(death.final[0][:2])
         identity = None if process is None else process.identity
         row = EventRow(
             event_type="exit",

@@ -11,6 +11,7 @@ from vmsonar_archive.read.reader import last_sample
 from vmsonar_archive.records import JobInfoRow, JobRow, ProcessRow, Sample
 from vmsonar_archive.records.ids import SeriesIds
 
+from vmsonar.collectors.process.lives import TICK
 from vmsonar.collectors.process.memory import restore_marks, restored, resume
 from vmsonar.collectors.process.model import Job, Process
 
@@ -67,19 +68,27 @@ class JobTable:
             self.leave(process)
         key = (process.pgid, uid, process.kept)
         job = self._jobs.get(key)
+        if job is not None and _is_earlier_group(job, process):
+            job = self._begin(process, boot, uid)
+            self._retired.append(job)
+            job.join(process)
+            return job
         began = job is None or _is_another_group(job, process)
         if job is None or began:
             if job is not None:
                 self._retired.append(job)
                 self._groups[job.pgid].remove(job)
-            start = process.start_ticks
-            while any(other.start == start for other in self._groups.get(process.pgid, ())):
-                start += 1  # two users of one group that began in one tick have two names
-            series_id = self._ids.job(boot, process.pgid, start)
-            job = Job(process.pgid, start, series_id, process.kept, uid=uid)
+            job = self._begin(process, boot, uid)
             self._enter(key, job)
         job.join(process)
         return job if began else None
+
+    def _begin(self, process: Process, boot: str, uid: int | None) -> Job:
+        start = process.start_ticks
+        while any(other.start == start for other in self._groups.get(process.pgid, ())):
+            start += 1  # two users of one group that began in one tick have two names
+        series_id = self._ids.job(boot, process.pgid, start)
+        return Job(process.pgid, start, series_id, process.kept, uid=uid)
 
     def _enter(self, key: tuple[int, int | None, bool], job: Job) -> None:
         self._jobs[key] = job
@@ -124,13 +133,13 @@ class JobTable:
             self._ids.job(last.sample.boot, row.pgid, row.start_ticks),
             is_shown=True,
             seen=row.processes_seen or 0,
-            user=row.user_ticks or 0,
-            system=row.system_ticks or 0,
+            user=(row.user_ticks or 0) * TICK,
+            system=(row.system_ticks or 0) * TICK,
             major=row.major_faults or 0,
             read=row.read_bytes,
             write=row.write_bytes,
-            low_gap=0 if row.cpu_ticks_low is None else total - row.cpu_ticks_low,
-            high_gap=0 if row.cpu_ticks_high is None else row.cpu_ticks_high - total,
+            low_gap=0 if row.cpu_ticks_low is None else (total - row.cpu_ticks_low) * TICK,
+            high_gap=0 if row.cpu_ticks_high is None else (row.cpu_ticks_high - total) * TICK,
             io_low_gap=(_gap(row.read_bytes_low, row.read_bytes), _gap(row.write_bytes_low, row.write_bytes)),
             io_high_gap=(
                 _gap(row.read_bytes, row.read_bytes_high),
@@ -200,6 +209,11 @@ def _is_another_group(job: Job, process: Process) -> bool:
     return process.looks == 1 and process.pid == process.pgid and process.start_ticks > job.start
 
 
+def _is_earlier_group(job: Job, process: Process) -> bool:
+    """A leader that ended before the job began led another group with its number."""
+    return process.death is not None and process.pid == process.pgid and process.start_ticks < job.start
+
+
 def take_over(process: Process, earlier: Process) -> None:
     """Goes on with a process that an earlier run knew: only what it used since is new."""
     process.counted = earlier.counted
@@ -215,8 +229,11 @@ def take_over(process: Process, earlier: Process) -> None:
 
 def _process(row: ProcessRow) -> Process:
     process = Process(str(row.pid), start_ticks=row.start_ticks, ppid=row.ppid or 0, pgid=row.pgid or 0)
-    process.used = process.counted = (row.user_ticks or 0, row.system_ticks or 0, row.major_faults or 0)
-    process.reaped = process.counted_reaped = (row.child_user_ticks or 0, row.child_system_ticks or 0, 0)
+    user, system = (row.user_ticks or 0) * TICK, (row.system_ticks or 0) * TICK
+    # Each half was cut to whole ticks: on the average half a tick is missing.
+    process.used = process.counted = (user + TICK // 2, system + TICK // 2, row.major_faults or 0)
+    reaped = ((row.child_user_ticks or 0) * TICK, (row.child_system_ticks or 0) * TICK, 0)
+    process.reaped = process.counted_reaped = reaped
     restore_marks(process, row)
     if row.read_bytes is not None and row.write_bytes is not None:
         process.moved = process.counted_moved = (row.read_bytes, row.write_bytes)

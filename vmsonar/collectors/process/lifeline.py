@@ -9,6 +9,7 @@ import os
 import select
 import threading
 import time
+from collections.abc import Iterable
 from time import clock_gettime_ns
 
 from vmsonar.collectors.process.connector import EXIT, FORK, SID, Connector, Event, NoConnector
@@ -20,8 +21,10 @@ from vmsonar.collectors.process.lives import (
     Moved,
     Reading,
     Unseen,
-    Usage,
+    cpu_clock,
+    exact,
     known_and_open,
+    used,
 )
 from vmsonar.host.proc_pid import (
     CHILD_MAJOR,
@@ -82,6 +85,8 @@ class Lifeline:
         self._young: dict[int, Life] = {}
         self._dead: list[Death] = []
         self._due: set[int] = set()
+        #: Those of `lives` that were born while we listened, by parent.
+        self._children: dict[int, set[int]] = {}
         self._told = Interval(is_whole=False)
         self.trouble: str | None = None
         self._open()
@@ -105,7 +110,27 @@ class Lifeline:
     def reaped_since(self) -> list[Death]:
         """The deaths that were waited for since `take`."""
         with self.lock:
+            self._drain()
             return self._reaped()
+
+    def is_behind(self, ended: Iterable[tuple[int, Life | None]], reapers: Iterable[int]) -> bool:
+        """Whether the kernel has still to tell of one of these, or of a child that one of the reapers waited for.
+
+        A parent can be faster than the word of its child's end, by milliseconds on a busy processor.
+        """
+        with self.lock:
+            return (
+                any(life is not None and self.lives.get(pid) is life for pid, life in ended)
+                or any(map(self._has_silent_end, reapers))
+            )  # fmt: skip
+
+    def _has_silent_end(self, parent: int) -> bool:
+        return not all(map(is_there, self._children.get(parent, ())))
+
+    def catch_up(self) -> None:
+        """Takes in what was told until now."""
+        with self.lock:
+            self._drain()
 
     def adopt(self, pid: int, start_ticks: int, name: bytes) -> Life | None:
         """The life of a process that a sample shows from now on."""
@@ -153,6 +178,7 @@ class Lifeline:
     def _forget(self) -> None:
         """What was known of lives is worth nothing after a gap."""
         self.lives.clear()
+        self._children.clear()
         self._young.clear()
         self._due.clear()
         self._told.is_whole = False
@@ -239,8 +265,10 @@ class Lifeline:
             self._move(parent_life, pgid)  # young ones choose theirs just before they start others
             pgid = parent_life.pgid
         life = self.lives[pid] = self._young[pid] = Life(pid, when, parent, pgid, pgid)
+        self._children.setdefault(parent, set()).add(pid)
         life.due = when + _FIRST_GLANCE
         self._next_glance = self._next_glance or life.due
+        self._move(life, group_of(pid))  # a shell gives it a group of its own at once
 
     def _end(self, when: int, task: int, pid: int, status: int, reaper: int) -> None:
         life = self.lives.get(pid)
@@ -266,11 +294,14 @@ class Lifeline:
     def _bury(self, life: Life, when: int, status: int | None, reaper: int) -> None:
         del self.lives[life.pid]
         self._young.pop(life.pid, None)
-        death = Death(life, when, reaper, status)
+        self._leave_parent(life)
+        parent = self.lives.get(reaper)
+        death = Death(life, when, reaper, status, parent)
         if is_there(life.pid):
             self._read_last(death)
+        elif is_group(life.pid):
+            self._move(life, life.pid)  # it led one that outlives it
         self._tell(death)
-        parent = self.lives.get(reaper)
         is_own = life.born and reaper == life.parent and not life.is_sampled and not life.has_others
         if is_own and parent is not None and self._belongs_to(parent, death):
             parent.unseen.add(life.unseen)
@@ -282,13 +313,21 @@ class Lifeline:
         if parent is not None:
             parent.has_others = True
 
+    def _leave_parent(self, life: Life) -> None:
+        siblings = self._children.get(life.parent)
+        if siblings is not None:
+            siblings.discard(life.pid)
+            if not siblings:
+                del self._children[life.parent]
+
     def _belongs_to(self, parent: Life, death: Death) -> bool:
         """Whether its time is its parent's job's in any case, so that nothing more need be known of it."""
         life = death.life
-        if life.moves:
-            return False
-        leads = life.pgid == life.pid
-        return life.pgid == parent.pgid or (leads and (death.ended - life.born < BRIEF or life.look is None))
+        if life.pgid == parent.pgid:
+            return not life.moves
+        if life.pgid != life.pid or death.final is not None or is_group(life.pid):
+            return False  # another job has members left, or the next sample sees this one as a zombie
+        return death.ended - life.born < BRIEF or life.look is None
 
     def _read_last(self, death: Death) -> None:
         """The final figures, while nobody has waited for it."""
@@ -299,10 +338,8 @@ class Lifeline:
         name, fields = found
         life.name = name
         self._move(life, int(fields[PGRP]))
-        death.final = (
-            _usage(fields, USER, SYSTEM, MAJOR),
-            _usage(fields, CHILD_USER, CHILD_SYSTEM, CHILD_MAJOR),
-        )
+        own = used(fields, USER, SYSTEM, MAJOR)
+        death.final = exact(own, cpu_clock(life.pid)), used(fields, CHILD_USER, CHILD_SYSTEM, CHILD_MAJOR)
         death.moved = self._io(life.pid)
 
     def _tell(self, death: Death) -> None:
@@ -314,8 +351,7 @@ class Lifeline:
 
     def _move(self, life: Life, pgid: int) -> None:
         if pgid and pgid != life.pgid:
-            if life.glanced:
-                life.moves.append((life.pgid, life.cpu, self._cpu(life)))
+            life.moves.append((life.pgid, life.cpu, self._cpu(life)))
             life.pgid = pgid
 
     def _cpu(self, life: Life) -> int:
@@ -402,12 +438,15 @@ class Lifeline:
         if found is None:
             self._told.deaths += deaths
             return
+        if self._has_silent_end(pid):
+            self._dead += deaths  # the rise holds more than we were told of: read again when we know
+            return
         life = self.lives.get(pid)
         unseen = Unseen()
         if life is not None:
             unseen, life.unseen = life.unseen, unseen
             life.start_ticks = int(found[1][START])
-        reaped = _usage(found[1], CHILD_USER, CHILD_SYSTEM, CHILD_MAJOR)
+        reaped = used(found[1], CHILD_USER, CHILD_SYSTEM, CHILD_MAJOR)
         self._told.readings.append(Reading(pid, int(found[1][START]), reaped, moved, deaths, unseen))
 
     def _stat(self, pid: int) -> tuple[bytes, list[bytes]] | None:
@@ -434,17 +473,20 @@ class Lifeline:
             os.close(descriptor)
 
 
-def cpu_clock(pid: int) -> int | None:
-    """Nanoseconds that a process has run, all threads; None if there is none of that pid, a zombie included."""
-    try:
-        return clock_gettime_ns(~pid << 3 | 2)
-    except OSError:
-        return None
-
-
 def is_there(pid: int) -> bool:
     """Whether a process, or a zombie, has that pid."""
     return cpu_clock(pid) is not None
+
+
+def is_group(pgid: int) -> bool:
+    """Whether a process group has this number, whoever is in it."""
+    try:
+        os.killpg(pgid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def group_of(pid: int) -> int:
@@ -453,7 +495,3 @@ def group_of(pid: int) -> int:
         return os.getpgid(pid)
     except OSError:
         return 0
-
-
-def _usage(fields: list[bytes], user: int, system: int, major: int) -> Usage:
-    return int(fields[user]), int(fields[system]), int(fields[major])

@@ -3,10 +3,11 @@
 import os
 from collections import Counter
 from dataclasses import dataclass, field
+from time import clock_gettime_ns
 
 from vmsonar.collectors.process.wire import Account
 
-#: User ticks, kernel ticks, major faults.
+#: Nanoseconds in user mode, nanoseconds in the kernel, major faults.
 Usage = tuple[int, int, int]
 #: Bytes fetched from storage, bytes sent to storage.
 Moved = tuple[int, int]
@@ -17,6 +18,8 @@ TICK = 10**9 // HERTZ
 CPUS = os.cpu_count() or 1
 # Nanoseconds that ending may take beside freeing memory.
 _LEAVING = 2 * 10**6
+# Between a reading of stat and of the clock: two halves of ticks, and a while on a busy processor.
+_APART = 5 * TICK
 # Ticks between the start of a process and the word of it.
 _LATE = HERTZ // 5
 
@@ -100,10 +103,11 @@ class Death:
 
     life: Life
     ended: int
-    #: Who waits for it: its parent at the end.
+    #: Who waits for it: its parent at the end, and that parent's life if it is known.
     reaper: int
     #: As wait(2) gives it; None where the kernel did not tell.
     status: int | None
+    reaper_life: Life | None = None
     #: All it ever used, where that could be read before it was waited for: own and waited-for.
     final: tuple[Usage, Usage] | None = None
     moved: Moved | None = None
@@ -140,11 +144,30 @@ class Interval:
     counted: Counter[tuple[bytes, bool]] = field(default_factory=Counter)
 
 
+def used(fields: list[bytes], user: int, system: int, major: int) -> Usage:
+    """What some fields of stat say, which are cut to whole ticks."""
+    return int(fields[user]) * TICK, int(fields[system]) * TICK, int(fields[major])
+
+
+def cpu_clock(pid: int) -> int | None:
+    """Nanoseconds that a process or zombie has run, all threads; None if there is none of that pid."""
+    try:
+        return clock_gettime_ns(~pid << 3 | 2)
+    except OSError:
+        return None
+
+
+def exact(cut: Usage, clock: int | None) -> Usage:
+    """A usage whose two halves were cut to ticks, with what the clock showed of their sum right afterwards."""
+    if clock is None or not 0 <= clock - cut[0] - cut[1] <= _APART:
+        return cut  # another process has the pid by now
+    return clock - cut[1], cut[1], cut[2]
+
+
 def known_and_open(death: Death, seen: int = 0) -> tuple[int, int]:
     """Nanoseconds of CPU that are certain, and those it can have used besides, after it was last looked at."""
     if death.final is not None:
-        ticks = sum(death.final[0][:2])
-        return ticks * TICK, 0
+        return sum(death.final[0][:2]), 0
     if (account := death.account) is not None:
         best = account.user_ns + account.system_ns
         # The exit itself is in no account: freeing a GiB takes 80 ms.

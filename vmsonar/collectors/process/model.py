@@ -8,7 +8,7 @@ from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.records import EventRow, JobInfoRow, JobRow
 
 from vmsonar.collectors.process.footprint import Footprint
-from vmsonar.collectors.process.lives import Death, Life, Moved, Usage
+from vmsonar.collectors.process.lives import TICK, Death, Life, Moved, Usage
 from vmsonar.collectors.process.memory import JobMemory
 from vmsonar.host.cgroups import Membership
 
@@ -85,18 +85,18 @@ class Process(Footprint):
     counted: Usage = (0, 0, 0)
     counted_reaped: Usage = (0, 0, 0)
     counted_moved: Moved | None = None
-    #: Ticks of children that were credited before its own, cut counters showed them.
+    #: Nanoseconds of children that were credited before its own counters, cut to ticks, showed them.
     owed: int = 0
     #: What of its own I/O came with children that it waited for.
     child_moved: Moved | None = None
-    #: Ticks of its own between its last two looks, when the last one was, and bytes when last nobody ended below it.
+    #: CPU time of its own between its last two looks, when the last one was, and bytes when last nobody ended below it.
     pace: int = 0
     paced: int = 0
     io_pace: int = 0
     #: What the kernel told of its birth and its end.
     life: Life | None = None
     death: Death | None = None
-    #: The jobs it left since it was last counted, ticks it surely used there, and ticks it may have.
+    #: The jobs it left since it was last counted, nanoseconds it surely used there, and those it may have.
     left_jobs: "list[tuple[Job, int, int]] | None" = None
     #: The row, and the parts of it that come from stat and from io.
     head: bytes = b""
@@ -140,7 +140,7 @@ class Job:
     is_partial_io: bool = False
     #: The books tell what ended members moved: only those that live now may be hidden.
     has_accounts: bool = False
-    #: Ticks in the totals that may be others', and ticks in others' totals that may be its own; the same for bytes.
+    #: Nanoseconds in the totals that may be others', and in others' totals that may be its own; the same for bytes.
     low_gap: int = 0
     high_gap: int = 0
     io_low_gap: Moved = (0, 0)
@@ -190,7 +190,7 @@ class Job:
         self.is_dirty = True
 
     def doubt(self, low: int = 0, high: int = 0) -> None:
-        """So many ticks of the totals may be others', and so many of others' may be its own."""
+        """So much of the totals may be others', and so much of others' may be its own."""
         self.low_gap += low
         self.high_gap += high
         self.is_dirty = True
@@ -217,13 +217,20 @@ class Job:
         fields: dict[str, Any] = {}
         total = self.user + self.system
         if self.low_gap or self.high_gap:
-            fields |= {"cpu_ticks_low": total - self.low_gap, "cpu_ticks_high": total + self.high_gap}
+            fields["cpu_ticks_low"] = max(0, total - self.low_gap) // TICK
+            fields["cpu_ticks_high"] = -(-(total + self.high_gap) // TICK)
         for name, index, known in (("read", 0, self.read), ("write", 1, self.write)):
             low, high = self.io_low_gap[index], self.io_high_gap[index]
             if low or high:
                 fields[f"{name}_bytes_low"] = max(0, (known or 0) - low)
                 fields[f"{name}_bytes_high"] = None if self._is_io_hidden() else (known or 0) + high
         return fields
+
+    @property
+    def _ticks(self) -> tuple[int, int]:
+        """The totals in user mode and in the kernel, whose sum is cut to a whole tick once."""
+        system = self.system // TICK
+        return (self.user + self.system) // TICK - system, system
 
     def encode(self) -> bytes:
         """The row, made anew only when something changed."""
@@ -234,8 +241,8 @@ class Job:
             start_ticks=self.start,
             processes=len(self.members),
             processes_seen=self.seen,
-            user_ticks=self.user,
-            system_ticks=self.system,
+            user_ticks=self._ticks[0],
+            system_ticks=self._ticks[1],
             unattributed=bool(self.low_gap or self.high_gap) or None,
             cpu_source=self.source,
             major_faults=self.major,
@@ -258,8 +265,8 @@ class Job:
                 series_id=self.series_id,
                 pgid=self.pgid,
                 start_ticks=self.start,
-                user_ticks=self.user,
-                system_ticks=self.system,
+                user_ticks=self._ticks[0],
+                system_ticks=self._ticks[1],
             )
         )
 

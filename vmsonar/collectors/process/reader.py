@@ -1,7 +1,7 @@
 """Reads a process that ran, and writes its row straight from the kernel's text."""
 
 from vmsonar.collectors.process.files import ProcessFiles
-from vmsonar.collectors.process.lives import Moved
+from vmsonar.collectors.process.lives import Moved, cpu_clock, exact, used
 from vmsonar.collectors.process.machine_memory import MachineMemory
 from vmsonar.collectors.process.model import DENIED, Process
 from vmsonar.host.proc_pid import (
@@ -95,8 +95,10 @@ GONE, SAME, CHANGED = 0, 1, 2
 class ProcessReader:
     """Brings a process up to date from its files."""
 
-    def __init__(self, files: ProcessFiles, machine: MachineMemory, page: int) -> None:
+    def __init__(self, files: ProcessFiles, machine: MachineMemory, page: int, has_clocks: bool) -> None:
+        """`has_clocks`: the pids are those that clock_gettime(2) understands."""
         self._files = files
+        self._has_clocks = has_clocks
         self._machine = machine
         #: In the first round everyone has a history; later ones have it while we look.
         self.is_first_round = True
@@ -152,9 +154,10 @@ class ProcessReader:
         process.flags = int(f[FLAGS])
         process.threads = int(f[THREADS])
         process.minor = int(f[MINOR])
-        process.used = (int(f[USER]), int(f[SYSTEM]), int(f[MAJOR]))
+        cut = used(f, USER, SYSTEM, MAJOR)
+        process.used = exact(cut, cpu_clock(process.pid)) if self._has_clocks else cut
         process.child_faults = int(f[CHILD_MINOR]) + int(f[CHILD_MAJOR])
-        process.reaped = (int(f[CHILD_USER]), int(f[CHILD_SYSTEM]), int(f[CHILD_MAJOR]))
+        process.reaped = used(f, CHILD_USER, CHILD_SYSTEM, CHILD_MAJOR)
 
     def _take_statm(self, process: Process) -> None:
         statm = self._files.statm(process)

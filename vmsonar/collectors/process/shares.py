@@ -7,10 +7,10 @@ from vmsonar.collectors.process.lives import CPUS, TICK, Moved, Unseen, Usage, k
 from vmsonar.collectors.process.model import Job, Process
 
 NOTHING: Usage = (0, 0, 0)
-#: Fewer ticks than this are no doubt worth telling: two counters were each cut to whole ticks.
-NEGLIGIBLE = 3
+#: Less than this is no doubt worth telling: two counters were each cut to whole ticks.
+NEGLIGIBLE = 3 * TICK
 #: User and kernel time of a parent are each cut to whole ticks.
-ROUNDING = 2
+ROUNDING = 2 * TICK
 # A parent whose own I/O was below this part of a rise is not taken for who caused it.
 _QUIET = 20
 
@@ -25,7 +25,7 @@ class Batch:
     moved: Moved | None
     unseen: Unseen | None
     children: list[Process] = field(default_factory=list)
-    #: Ticks that are in the totals of ended children already, and may be in this rise or in one before.
+    #: Time that is in the totals of ended children already, and may be in this rise or in one before.
     foreign: int = 0
 
 
@@ -46,8 +46,7 @@ class Shares:
         caps = self._caps(batch, left)
         self._note_source(batch)
         if home is None or left < NEGLIGIBLE or (not caps and self._is_whole):
-            few = left < NEGLIGIBLE * max(1, len(batch.children))
-            likely = _busiest(batch, home) if few or home is None else home
+            likely = _busiest(batch, home) if left < NEGLIGIBLE or home is None else home
             if likely is not None:
                 likely.credit(batch.rest)
         elif self._is_whole:
@@ -67,13 +66,13 @@ class Shares:
         return {job: min(cap, left) for job, cap in caps.items()}
 
     def _open(self, child: Process) -> int:
-        """The most ticks that it, and children of its own that nobody saw, can have used after it was looked at."""
+        """The most that it, and children of its own that nobody saw, can have used after it was looked at."""
         if not self._is_whole:  # it may have had any number of children that nobody saw
-            return ticks((self._now - self._before) * CPUS) + ROUNDING
+            return (self._now - self._before) * CPUS + ROUNDING
         if child.death is not None:
             open_ = known_and_open(child.death, self._before)[1]
-            return ticks(open_) + ROUNDING + _most(child.death.life.unseen)
-        return ticks((self._now - self._before) * min(max(1, child.threads), CPUS)) + ROUNDING
+            return open_ + ROUNDING + _most(child.death.life.unseen)
+        return (self._now - self._before) * min(max(1, child.threads), CPUS) + ROUNDING
 
     def _split(self, batch: Batch, caps: dict[Job, int], left: int, home: Job) -> None:
         """Everybody has what no other can have used; the rest stays with the parent's job, or with the user."""
@@ -178,21 +177,16 @@ def _busiest(batch: Batch, home: Job | None) -> Job | None:
 
 
 def _most(unseen: Unseen) -> int:
-    """The most ticks that children nobody saw can have used, each rounded up."""
-    return ticks(unseen.known + unseen.open) + unseen.exits
+    """The most that children nobody saw can have used."""
+    return unseen.known + unseen.open
 
 
-def part(whole: Usage, ticks: int, of: int) -> Usage:
-    """So many ticks of a usage, in its proportion of user to kernel time; faults go with the larger half."""
-    if not ticks or not of:
+def part(whole: Usage, share: int, of: int) -> Usage:
+    """So much of a usage, in its proportion of user to kernel time; faults go with the larger half."""
+    if not share or not of:
         return NOTHING
-    system = whole[1] * ticks // of
-    return ticks - system, system, whole[2] if 2 * ticks >= of else 0
-
-
-def ticks(nanoseconds: int) -> int:
-    """So many ticks, the last one perhaps not whole."""
-    return -(-nanoseconds // TICK)
+    system = whole[1] * share // of
+    return share - system, system, whole[2] if 2 * share >= of else 0
 
 
 def plus(one: Usage, other: Usage) -> Usage:

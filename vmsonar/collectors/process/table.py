@@ -8,7 +8,7 @@ from itertools import islice
 from vmsonar_archive.records import Capability
 
 from vmsonar.collectors.base import capability
-from vmsonar.collectors.process.activity import activity
+from vmsonar.collectors.process.activity import activity, has_own_clocks
 from vmsonar.collectors.process.files import ProcessFiles
 from vmsonar.collectors.process.machine_memory import MachineMemory
 from vmsonar.collectors.process.model import DENIED, PF_KTHREAD, Process
@@ -37,7 +37,8 @@ class ProcessTable:
         self.files = ProcessFiles(proc, descriptors)
         self._activity = activity(proc, self.files)
         self.machine = MachineMemory(proc)
-        self._reader = ProcessReader(self.files, self.machine, os.sysconf("SC_PAGE_SIZE"))
+        page = os.sysconf("SC_PAGE_SIZE")
+        self._reader = ProcessReader(self.files, self.machine, page, has_own_clocks(proc))
         self.by_name: dict[str, Process] = {}
         self.by_pid: dict[int, Process] = {}
         self.children: dict[int, set[Process]] = {}
