@@ -80,11 +80,19 @@ def read_truth(log: Path, groups: Path, ended: int) -> Truth:
             account.ended = max(account.ended, ended)
     users: dict[int, int] = {}
     for account in accounts.values():
-        if not account.ended:  # became another program, which tells nothing; it waited for those it started
-            below = [other.ended for other in accounts.values() if other.parent == account.name]
-            account.ended = max([account.begun, *below])
+        if not account.ended:
+            account.ended = max([account.begun, *_ends_near(account, list(accounts.values()))])
         users[account.uid] = users.get(account.uid, 0) + account.cpu
     return Truth(_jobs(list(accounts.values())), users)
+
+
+def _ends_near(account: Account, others: list[Account]) -> list[int]:
+    """When one ended that told no end: it went on under another name in its group, or became another program.
+
+    A program waited for those it started.
+    """
+    same = [other.ended for other in others if other.pgid == account.pgid and other.ended]
+    return same or [other.ended for other in others if other.parent == account.name]
 
 
 def _accounts(lines: list[str]) -> dict[str, Account]:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from vmsonar.collectors.process.accounting import Accounting, ended_meanwhile
-from vmsonar.collectors.process.lives import Death, Interval, Life, Reading, Unseen
+from vmsonar.collectors.process.lives import TICK, Death, Interval, Life, Reading, Unseen, Usage
 from vmsonar.collectors.process.model import Job, Process
 from vmsonar.collectors.process.reader import CHANGED
 
@@ -38,7 +38,7 @@ class Family:
     def add(self, pid: int, ppid: int, job: Job, used: int = 0) -> Process:
         process = Process(str(pid))
         process.ppid = process.known_ppid = ppid
-        process.used = (used, 0, 0)
+        process.used = ticks(used)
         process.start_ticks = pid
         job.join(process)
         self.by_pid[pid] = process
@@ -64,6 +64,10 @@ class Family:
         return gone
 
 
+def ticks(user: int, system: int = 0) -> Usage:
+    return user * TICK, system * TICK, 0
+
+
 @pytest.fixture
 def family() -> Family:
     return Family()
@@ -74,9 +78,9 @@ def job(number: int, uid: int = 1000) -> Job:
 
 
 def bounds(one: Job) -> tuple[int, int, int]:
-    """The least, the value, and the most."""
+    """The least, the value, and the most, in ticks."""
     total = one.user + one.system
-    return total - one.low_gap, total, total + one.high_gap
+    return (total - one.low_gap) // TICK, total // TICK, -(-(total + one.high_gap) // TICK)
 
 
 def is_doubtful(one: Job) -> bool:
@@ -88,18 +92,18 @@ def test_the_rest_of_a_childs_time_goes_to_the_childs_job(family: Family) -> Non
     shell = family.add(10, 1, shell_job, used=3)
     worker = family.add(20, 10, work_job, used=50)
     family.settle([shell, worker], set())
-    shell.reaped = (57, 0, 0)
+    shell.reaped = ticks(57)
     family.settle([shell], family.end(worker))
-    assert (shell_job.user, work_job.user) == (3, 57)
+    assert (shell_job.user, work_job.user) == (3 * TICK, 57 * TICK)
 
 
 def test_children_never_seen_belong_to_the_parents_job(family: Family) -> None:
     script_job = job(10)
     script = family.add(10, 1, script_job, used=1)
     family.settle([script], set())
-    script.reaped = (40, 2, 0)
+    script.reaped = ticks(40, 2)
     family.settle([script], set())
-    assert (script_job.user, script_job.system) == (41, 2)
+    assert (script_job.user, script_job.system) == (41 * TICK, 2 * TICK)
 
 
 def test_a_whole_branch_that_ends_is_settled_through_its_root(family: Family) -> None:
@@ -108,7 +112,7 @@ def test_a_whole_branch_that_ends_is_settled_through_its_root(family: Family) ->
     shell = family.add(20, 10, shell_job, used=2)
     worker = family.add(30, 20, work_job, used=60)
     family.settle([root, shell, worker], set())
-    root.reaped = (2 + 65, 0, 0)
+    root.reaped = ticks(2 + 65)
     family.settle([root], family.end(shell, worker))
     assert bounds(work_job) == (60, 60, 65)
     assert bounds(shell_job) == (2, 2, 7)
@@ -121,7 +125,7 @@ def test_an_orphan_is_found_with_whoever_adopts_it(family: Family) -> None:
     parent = family.add(10, 1, top, used=1)
     worker = family.add(20, 10, work_job, used=30)
     family.settle([init, parent, worker], set())
-    init.reaped = (1 + 34, 0, 0)  # the parent ended without waiting; init reaped both
+    init.reaped = ticks(1 + 34)  # the parent ended without waiting; init reaped both
     family.settle([init], family.end(parent, worker))
     assert (bounds(init_job), bounds(work_job)) == ((0, 4, 4), (30, 30, 34))
 
@@ -135,7 +139,7 @@ def test_a_deaf_parent_flags_the_job(family: Family) -> None:
     family.deaf.add(10)
     family.settle([], family.end(worker))
     assert is_doubtful(work_job)
-    assert work_job.user == 30
+    assert work_job.user == 30 * TICK
 
 
 def test_a_deaf_parent_is_also_noticed_for_a_child_that_had_used_nothing_yet(family: Family) -> None:
@@ -153,25 +157,25 @@ def test_a_child_reaped_between_two_reads_is_not_counted_twice(family: Family) -
     parent, child = family.add(10, 1, top), family.add(20, 10, top, used=50)
     other = family.add(21, 10, top, used=5)
     family.settle([parent, child, other], set())
-    parent.reaped = (7, 0, 0)  # of the other child
-    family.again[10] = (7 + 52, 0, 0)  # and, when read again, of this one too
+    parent.reaped = ticks(7)  # of the other child
+    family.again[10] = ticks(7 + 52)  # and, when read again, of this one too
     family.end(child)
     gone = family.settle([parent], family.end(other))
     assert gone == {child, other}
-    assert top.user == 59
+    assert top.user == 59 * TICK
 
 
 def test_one_whose_reaper_cannot_show_it_yet_is_left_for_the_next_sample(family: Family) -> None:
     top = job(10)
     parent, child = family.add(10, 1, top), family.add(20, 10, top, used=50)
     family.settle([parent, child], set())
-    parent.reaped = (3, 0, 0)
+    parent.reaped = ticks(3)
     family.end(child)
     assert family.settle([parent], set()) == set()
     assert not is_doubtful(top)
-    parent.reaped = (3 + 50, 0, 0)
+    parent.reaped = ticks(3 + 50)
     assert family.settle([parent], {child}) == {child}
-    assert top.user == 53
+    assert top.user == 53 * TICK
 
 
 def test_two_busy_jobs_that_end_together_have_bounds(family: Family) -> None:
@@ -179,7 +183,7 @@ def test_two_busy_jobs_that_end_together_have_bounds(family: Family) -> None:
     shell = family.add(10, 1, shell_job)
     one, other = family.add(20, 10, one_job, used=50), family.add(30, 10, other_job, used=50)
     family.settle([shell, one, other], set())
-    shell.reaped = (150, 0, 0)
+    shell.reaped = ticks(150)
     family.settle([shell], family.end(one, other))
     assert bounds(one_job) == bounds(other_job) == (50, 50, 100)
     assert bounds(shell_job) == (0, 50, 50)
@@ -190,7 +194,7 @@ def test_what_two_jobs_of_another_user_used_stays_with_that_user(family: Family)
     runner = family.add(10, 1, root_job)
     one, other = family.add(20, 10, one_job, used=50), family.add(30, 10, other_job, used=50)
     family.settle([runner, one, other], set())
-    runner.reaped = (150, 0, 0)
+    runner.reaped = ticks(150)
     family.settle([runner], family.end(one, other))
     assert bounds(root_job) == (0, 0, 0)
     assert bounds(family.strays[1000]) == (0, 50, 50)
@@ -211,7 +215,7 @@ def test_nobody_has_more_than_its_life_after_the_last_look(family: Family) -> No
     family.settle([shell, one, other], set())
     ends(one, 5, family)
     ends(other, 0.1, family)
-    shell.reaped = (95 + 400, 0, 0)
+    shell.reaped = ticks(95 + 400)
     family.settle([shell], family.end(one, other))
     assert bounds(one_job) == (90 + 388, 90 + 388, 490)
     assert bounds(other_job) == (5, 5, 17)
@@ -224,8 +228,8 @@ def test_children_that_end_one_after_the_other_are_told_apart(family: Family) ->
     one, other = family.add(20, 10, one_job, used=10), family.add(30, 10, other_job, used=10)
     family.settle([shell, one, other], set())
     first, second = ends(one, 3, family), ends(other, 6, family)
-    reading = Reading(10, shell.start_ticks, (10 + 200, 0, 0), None, [first], Unseen())
-    shell.reaped = (210 + 10 + 500, 0, 0)
+    reading = Reading(10, shell.start_ticks, ticks(10 + 200), None, [first], Unseen())
+    shell.reaped = ticks(210 + 10 + 500)
     interval = Interval(is_whole=True, deaths=[second], readings=[reading])
     family.settle([shell], family.end(one, other), interval)
     assert bounds(one_job) == (210, 210, 210)
@@ -238,9 +242,9 @@ def test_final_figures_leave_no_doubt(family: Family) -> None:
     shell = family.add(10, 1, job(10))
     one, other = family.add(20, 10, one_job, used=10), family.add(30, 10, other_job, used=10)
     family.settle([shell, one, other], set())
-    ends(one, 3, family, final=((70, 5, 0), (0, 0, 0)))
+    ends(one, 3, family, final=(ticks(70, 5), ticks(0)))
     ends(other, 3, family)
-    shell.reaped = (70 + 40, 5, 0)
+    shell.reaped = ticks(70 + 40, 5)
     family.settle([shell], family.end(one, other))
     assert (bounds(one_job), bounds(other_job)) == ((75, 75, 75), (40, 40, 40))
 
@@ -250,7 +254,7 @@ def test_short_children_of_the_parents_own_group_bound_what_others_can_have(fami
     shell, sleeper = family.add(10, 1, shell_job), family.add(20, 10, sleep_job)
     family.settle([shell, sleeper], set())
     ends(sleeper, 8, family)
-    shell.reaped = (600, 0, 0)
+    shell.reaped = ticks(600)
     interval = Interval(is_whole=True, unseen={10: Unseen(20, 0, 7 * SECOND)})
     family.settle([shell], family.end(sleeper), interval)
     assert bounds(sleep_job) == (0, 0, 600)
@@ -262,8 +266,8 @@ def test_a_member_that_changed_its_group_leaves_its_time_behind(family: Family) 
     process = family.add(10, 1, old, used=10)
     family.settle([process], set())
     new.join(process)
-    process.left_jobs = [(old, 30, 5)]
-    process.used = (10 + 100, 0, 0)
+    process.left_jobs = [(old, 30 * TICK, 5 * TICK)]
+    process.used = ticks(10 + 100)
     family.settle([process], set())
     assert bounds(old) == (40, 40, 45)
     assert bounds(new) == (65, 70, 70)
@@ -277,7 +281,7 @@ def test_without_the_lifeline_who_was_busy_is_taken_to_have_gone_on(family: Fami
     shell = family.add(10, 1, shell_job)
     busy, idle = family.add(20, 10, one_job, used=90), family.add(30, 10, other_job)
     family.settle([shell, busy, idle], set(), SAMPLES)
-    shell.reaped = (120, 0, 0)
+    shell.reaped = ticks(120)
     family.settle([shell], family.end(busy, idle), SAMPLES)
     assert bounds(one_job) == (90, 120, 120)
     assert bounds(other_job) == (0, 0, 30)
@@ -289,7 +293,7 @@ def test_without_the_lifeline_nobody_knows_whose_unseen_children_were(family: Fa
     script_job = job(10)
     script = family.add(10, 1, script_job, used=1)
     family.settle([script], set(), SAMPLES)
-    script.reaped = (40, 2, 0)
+    script.reaped = ticks(40, 2)
     family.settle([script], set(), SAMPLES)
     assert bounds(script_job) == (1, 43, 43)
 
@@ -323,7 +327,7 @@ def test_no_tick_is_lost_or_counted_twice_whatever_ends_when(family: Family, see
         for process in living:
             spent = chance.choice([0, 0, 1, 30])
             truth[process.pid] += spent
-            process.used = (process.used[0] + spent, 0, 0)
+            process.used = (process.used[0] + spent * TICK, 0, 0)
             looked.append(process)
         vanished = set()
         leaves = [
@@ -334,7 +338,7 @@ def test_no_tick_is_lost_or_counted_twice_whatever_ends_when(family: Family, see
         for process in chance.sample(leaves, k=min(len(leaves), chance.choice([0, 0, 1, 2]))):
             tail = chance.choice([0, 2, 40])
             parent = family.by_pid[process.ppid]
-            total = process.used[0] + process.reaped[0] + tail
+            total = process.used[0] + process.reaped[0] + tail * TICK
             if process in looked:  # it is gone before it could be read: what it spent is in the tail
                 looked.remove(process)
                 process.used = process.counted
@@ -343,4 +347,4 @@ def test_no_tick_is_lost_or_counted_twice_whatever_ends_when(family: Family, see
             vanished |= family.end(process)
         family.settle(looked, vanished)
         assert not is_doubtful(one_job)
-    assert one_job.user == sum(truth.values())
+    assert one_job.user == sum(truth.values()) * TICK

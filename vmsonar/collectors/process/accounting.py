@@ -129,10 +129,8 @@ class _Round:
 
     def _read_process(self, reading: Reading) -> Process | None:
         alive = self._by_pid.get(reading.pid)
-        for process in (*self._gone_by_pid.get(reading.pid, ()), *(() if alive is None else (alive,))):
-            if process.start_ticks == reading.start_ticks:
-                return process
-        return None
+        known = [*self._gone_by_pid.get(reading.pid, ()), *([] if alive is None else [alive])]
+        return next((process for process in known if process.start_ticks == reading.start_ticks), None)
 
     def _reaper(self, child: Process) -> Process | None:
         """Who waited for it: of two with one pid the one that lived then."""
@@ -141,7 +139,8 @@ class _Round:
         alive = self._by_pid.get(pid)
         gone = [process for process in self._gone_by_pid.get(pid, ()) if process is not child]
         if death is not None and (life := death.reaper_life) is not None:
-            for process in (*gone, *(() if alive is None else (alive,))):
+            known = [*gone, *([] if alive is None else [alive])]
+            for process in known:
                 if _life_of(process) is life:
                     return process
         gone = [process for process in gone if not _died_before(process, child)]
@@ -206,7 +205,7 @@ class _Round:
         known = sum(child.used[:2]) + sum(child.counted_reaped[:2])
         for batch in list(self._possible(child)):
             if batch.reaper.pid != 1 and not ignores_children(batch.reaper):
-                batch.foreign = max(batch.foreign, known)
+                batch.foreign += known
 
     def _possible(self, child: Process) -> Iterator[Batch]:
         """Where its time may be: with its parent if that lives; else with the parent's, and with living ancestors."""
@@ -300,11 +299,14 @@ def _take_final(process: Process) -> bool:
     if death.final is not None:
         process.used, process.reaped = death.final
         process.moved = death.moved if death.moved is not None else process.moved
+    account = death.account
+    if account is not None and process.moved is None and account.is_whole:
+        process.moved = (account.read_bytes, account.write_bytes)
+    if death.final is not None:
         return True
-    if (account := death.account) is not None:
-        process.used = (account.user_ns, account.system_ns, account.major_faults)
-        if process.moved is None and account.is_whole:
-            process.moved = (account.read_bytes, account.write_bytes)
+    if account is not None and account.cpu_low_ns >= process.used[0] + process.used[1]:
+        told = (account.user_ns, account.system_ns, account.major_faults)
+        process.used = part(told, account.cpu_low_ns, account.user_ns + account.system_ns)
         return True
     seen = death.life.cpu
     if seen > process.used[0] + process.used[1]:

@@ -44,6 +44,13 @@ class Ledger:
                     process.death.account = self._take(account)
                     break
 
+    def set_aside(self, is_zombie: Callable[[Account], bool]) -> list[Account]:
+        """Takes out the accounts of those that ended and that nobody has waited for yet."""
+        waiting = [
+            account for accounts in self._by_pid.values() for account in accounts if is_zombie(account)
+        ]
+        return [self._take(account) for account in waiting]
+
     def credit_unseen(self, interval: Interval, find: Finder) -> None:
         """Credits those who started them with the I/O and peaks of all that no sample saw; tells of failures."""
         parents = {pid: accounts[-1].ppid for pid, accounts in self._by_pid.items() if accounts}

@@ -306,6 +306,8 @@ class ProcessCollector(Collector):
             self._note_move(process, before)
         if process.job is not None:
             process.job.weigh(process)
+            if process.job.read is None and process.moved is not None:
+                process.job.credit_io((0, 0))  # it may be read, whatever it did before it came here
         hidden = process.moved is None and not self._memory.has_accounts
         if hidden and process.job is not None and not process.job.is_partial_io:
             process.job.is_partial_io = process.job.is_dirty = True

@@ -9,10 +9,11 @@ from vmsonar.collectors.process.books import Ledger
 from vmsonar.collectors.process.identity import Identities
 from vmsonar.collectors.process.jobs import JobTable
 from vmsonar.collectors.process.lifeline import BRIEF, Lifeline
-from vmsonar.collectors.process.lives import TICK, Death, Interval, Life
+from vmsonar.collectors.process.lives import HERTZ, TICK, Death, Interval, Life
 from vmsonar.collectors.process.model import Job, Process
 from vmsonar.collectors.process.reader import CHANGED
 from vmsonar.collectors.process.table import ProcessTable
+from vmsonar.collectors.process.wire import Account
 
 # Reapers are read again while more is reaped; a storm must not keep a sample waiting.
 _ROUNDS = 6
@@ -36,6 +37,8 @@ class Departures:
         self._table = table
         self._jobs = jobs
         self._identities = identities
+        #: Accounts of processes that are zombies still.
+        self._set_aside: list[Account] = []
 
     def hear(self, looked: list[Process], vanished: set[Process]) -> tuple[Interval, set[Process]]:
         """What ended since the last sample, and the processes that ended while this one is taken.
@@ -46,10 +49,12 @@ class Departures:
         late: set[Process] = set()
         deaths = all_deaths(interval)
         reapers: set[int] = set()
-        for _ in range(_ROUNDS):
+        for left in reversed(range(_ROUNDS)):
             reapers.update(death.reaper for death in deaths)
             self._look_again(reapers, looked)
             late |= ended_meanwhile(self._table, looked, vanished | late)
+            if not left:
+                break  # what ends from now on belongs to the next sample
             deaths = self._lifeline.reaped_since()
             interval.deaths += deaths
             ended = ((process.pid, process.life) for process in vanished | late)
@@ -70,14 +75,22 @@ class Departures:
     def read_books(self, interval: Interval, vanished: set[Process]) -> bool:
         """Takes over what the kernel's own accounts say of all that ended; whether they are complete."""
         accounts, lost = self._accounts.take()
+        accounts += self._set_aside
         if not accounts:
             return not lost
         ledger = Ledger(accounts)
         ledger.attach(all_deaths(interval))
         ledger.end(vanished)
         ended = {process.pid: process for process in vanished}
+        self._set_aside = ledger.set_aside(lambda account: self._is_zombie(account, ended))
         ledger.credit_unseen(interval, lambda pid: ended.get(pid) or self._table.by_pid.get(pid))
         return not lost
+
+    def _is_zombie(self, account: Account, ended: dict[int, Process]) -> bool:
+        process = self._table.by_pid.get(account.pid)
+        if process is not None and process.pid not in ended:
+            return account.may_have_begun(process.start_ticks, HERTZ)
+        return self._lifeline.is_unreaped(account.pid)
 
     def attach(self, interval: Interval, vanished: set[Process]) -> list[Death]:
         """Tells each process that samples saw of its end; returns the deaths of those that none saw."""
@@ -107,8 +120,10 @@ class Departures:
             job = self._jobs.find(process.pgid)
             if job is not None and process.pid == process.pgid and job.start != process.start_ticks:
                 job = None  # of another process with this number
-            if job is None and death.life.look is not None and death.ended - death.life.born >= BRIEF:
-                process.identity = self._identities.of_look(death.life.look)
+            look = death.life.look
+            is_known = look is not None and death.ended - death.life.born >= BRIEF
+            if look is not None and is_known and (job is None or job.uid not in (look.uid, None)):
+                process.identity = self._identities.of_look(look)
                 place(process)
                 members.add(process)
             else:

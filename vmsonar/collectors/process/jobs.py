@@ -66,6 +66,10 @@ class JobTable:
             if same_user and old.pgid == process.pgid and old.is_shown == process.kept:
                 return None
             self.leave(process)
+        if uid is None:  # it ended before it could be asked: it is taken to be of the same user as its group
+            uid = next(
+                (one.uid for one in self._groups.get(process.pgid, ()) if one.is_shown == process.kept), None
+            )
         key = (process.pgid, uid, process.kept)
         job = self._jobs.get(key)
         if job is not None and _is_earlier_group(job, process):

@@ -124,6 +124,11 @@ class Lifeline:
                 or any(map(self._has_silent_end, reapers))
             )  # fmt: skip
 
+    def is_unreaped(self, pid: int) -> bool:
+        """Whether one with this pid has ended, and nobody has waited for it."""
+        with self.lock:
+            return any(death.life.pid == pid for death in self._dead)
+
     def _has_silent_end(self, parent: int) -> bool:
         return not all(map(is_there, self._children.get(parent, ())))
 
@@ -324,7 +329,7 @@ class Lifeline:
         """Whether its time is its parent's job's in any case, so that nothing more need be known of it."""
         life = death.life
         if life.pgid == parent.pgid:
-            return not life.moves
+            return not life.moves and life.look is None
         if life.pgid != life.pid or death.final is not None or is_group(life.pid):
             return False  # another job has members left, or the next sample sees this one as a zombie
         return death.ended - life.born < BRIEF or life.look is None
@@ -386,20 +391,26 @@ class Lifeline:
         life.due = now + _GLANCE_EVERY
 
     def _know(self, life: Life) -> None:
-        """Its name, and of one that leads a group or is alone in it what describes a job."""
+        """Its name, and of one that has another group or user than its parent what describes a job."""
         found = self._stat(life.pid)
-        if found is None:
+        uid = life.uid = self._user(life.pid)
+        if found is None or uid is None:
             return
         life.name, life.start_ticks = found[0], int(found[1][START])
         parent = self.lives.get(life.parent)
         if parent is not None and parent.pgid == life.pgid:
-            return
+            if parent.uid is None:
+                parent.uid = self._user(life.parent)
+            if parent.uid in (uid, None):
+                return
         cmdline, cgroup = self._text(life.pid, "cmdline"), self._text(life.pid, "cgroup")
-        try:
-            uid = os.stat(f"{self._proc}/{life.pid}").st_uid
-        except OSError:
-            return
         life.look = Look(uid, found[0], cmdline, cgroup, int(found[1][3]), int(found[1][4]))
+
+    def _user(self, pid: int) -> int | None:
+        try:
+            return os.stat(f"{self._proc}/{pid}").st_uid
+        except OSError:
+            return None
 
     def _reaped(self) -> list[Death]:
         """Takes out the deaths that somebody has waited for, or that nobody had to."""

@@ -72,6 +72,7 @@ class Life:
     glanced: int = 0
     due: int = 0
     look: Look | None = None
+    uid: int | None = None
     #: A sample shows it.
     is_sampled: bool = False
     #: Children of other jobs ended below it.
@@ -172,7 +173,7 @@ def known_and_open(death: Death, seen: int = 0) -> tuple[int, int]:
         best = account.user_ns + account.system_ns
         # The exit itself is in no account: freeing a GiB takes 80 ms.
         leaving = _LEAVING + (account.peak_rss or 0) // 12
-        return best, max(0, (account.cpu_high_ns or best) - best) + leaving
+        return account.cpu_low_ns, max(best, account.cpu_high_ns or best) - account.cpu_low_ns + leaving
     life = death.life
     since = max(life.glanced or life.born, seen)
     return life.cpu, max(0, death.ended - since) * min(max(1, life.most_threads), CPUS)

@@ -58,8 +58,8 @@ class Shares:
         """The jobs that the rest may belong to, with the most each can have of it."""
         caps: dict[Job, int] = {}
         for child in batch.children:
-            if child.job is not None and not has_final(child):
-                caps[child.job] = caps.get(child.job, 0) + self._open(child)
+            if child.job is not None and (open_ := self._open(child)):
+                caps[child.job] = caps.get(child.job, 0) + open_
         home, unseen = batch.reaper.job, batch.unseen
         if home is not None and unseen is not None and unseen.exits:
             caps[home] = caps.get(home, 0) + _most(unseen)
@@ -67,11 +67,15 @@ class Shares:
 
     def _open(self, child: Process) -> int:
         """The most that it, and children of its own that nobody saw, can have used after it was looked at."""
-        if not self._is_whole:  # it may have had any number of children that nobody saw
+        if not self._is_whole and not has_final(
+            child
+        ):  # it may have had any number of children that nobody saw
             return (self._now - self._before) * CPUS + ROUNDING
-        if child.death is not None:
-            open_ = known_and_open(child.death, self._before)[1]
-            return open_ + ROUNDING + _most(child.death.life.unseen)
+        if (death := child.death) is not None:
+            unseen = _most(death.life.unseen)
+            if death.final is not None:  # children that it never waited for came to its own reaper
+                return max(0, unseen - sum(death.final[1][:2]))
+            return known_and_open(death, self._before)[1] + ROUNDING + unseen
         return (self._now - self._before) * min(max(1, child.threads), CPUS) + ROUNDING
 
     def _split(self, batch: Batch, caps: dict[Job, int], left: int, home: Job) -> None:
@@ -82,15 +86,28 @@ class Shares:
         share = left - excess
         lows = {job: max(0, share - (sum(caps.values()) - cap)) for job, cap in caps.items()}
         open_ = share - sum(lows.values())
+        likely = _scaled({job: max(0, told - lows[job]) for job, told in self._told(batch).items()}, open_)
+        kept = open_ - sum(likely.values())
         keeper = self._keeper(home, caps) if open_ >= NEGLIGIBLE else max(caps, key=lambda job: caps[job])
         for job, low in lows.items():
-            job.credit(part(batch.rest, low, left))
-            if open_ >= NEGLIGIBLE and job is not keeper:
-                job.doubt(high=min(caps[job], share) - low)
+            given = likely.get(job, 0)
+            job.credit(part(batch.rest, low + given, left))
+            if open_ >= NEGLIGIBLE:
+                job.doubt(low=given, high=0 if job is keeper else min(caps[job], share) - low - given)
         home.credit(part(batch.rest, excess, left))
-        keeper.credit(part(batch.rest, open_, left))
+        keeper.credit(part(batch.rest, kept, left))
         if open_ >= NEGLIGIBLE:
-            keeper.doubt(low=open_)
+            keeper.doubt(low=kept, high=open_ - kept - likely.get(keeper, 0) if keeper in caps else 0)
+
+    def _told(self, batch: Batch) -> dict[Job, int]:
+        """How much of the rest the kernel's own books think is each job's."""
+        told: dict[Job, int] = {}
+        for child in batch.children:
+            account = None if child.death is None or has_final(child) else child.death.account
+            if child.job is not None and account is not None:
+                more = account.user_ns + account.system_ns - child.used[0] - child.used[1]
+                told[child.job] = told.get(child.job, 0) + max(0, more)
+        return told
 
     def _estimate(self, batch: Batch, caps: dict[Job, int], left: int, home: Job) -> None:
         """Without the lifeline: who was busy went on as before, and all the rest is of children nobody saw."""
@@ -100,11 +117,7 @@ class Shares:
                 # One that did not run before its last sample hardly ran after it.
                 pace = child.pace if child.paced >= self._before else 0
                 paces[child.job] = paces.get(child.job, 0) + pace
-        wanted = {job: min(pace, caps[job]) for job, pace in paces.items()}
-        total = sum(wanted.values())
-        given = {job: pace if total <= left else pace * left // total for job, pace in wanted.items()}
-        if total > left:
-            given[max(wanted, key=lambda job: wanted[job])] += left - sum(given.values())
+        given = _scaled({job: min(pace, caps[job]) for job, pace in paces.items()}, left)
         kept = left - sum(given.values())
         for job, amount in given.items():
             job.credit(part(batch.rest, amount, left))
@@ -164,6 +177,14 @@ class Shares:
         for job in (home, *others):
             if job is not None and job is not keeper:
                 job.doubt_io(high=rest)
+
+
+def _scaled(wanted: dict[Job, int], most: int) -> dict[Job, int]:
+    """What each wants, in proportion where there is not enough."""
+    total = sum(wanted.values())
+    if total <= most:
+        return wanted
+    return {job: want * most // total for job, want in wanted.items()}
 
 
 def has_final(process: Process) -> bool:
