@@ -84,7 +84,8 @@ class Fixed(ProcessFiles):
 
 
 def process_of(line: bytes, io_text: bytes | None = IO) -> tuple[ProcessReader, Process]:
-    reader, process = ProcessReader(Fixed(io_text), MachineMemory("/nowhere"), 4096), Process("4711")
+    reader = ProcessReader(Fixed(io_text), MachineMemory("/nowhere"), 4096, has_clocks=False)
+    process = Process("4711")
     process.start_ticks = 122072
     assert reader.take(process, line, ran=True) == CHANGED
     return reader, process
