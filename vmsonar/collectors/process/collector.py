@@ -29,7 +29,7 @@ from vmsonar.collectors.process.model import (
     encode_job_info,
     encode_stray_info,
 )
-from vmsonar.collectors.process.reader import CHANGED
+from vmsonar.collectors.process.reader import CHANGED, GONE
 from vmsonar.collectors.process.table import PATIENCE, ProcessTable, process_capabilities, process_gaps
 from vmsonar.host.users import Users
 
@@ -96,11 +96,11 @@ class ProcessCollector(Collector):
         for process in oldest(new):
             self._welcome(process, tick)
         vanished |= self._not_found_again()
-        looked = self._look_at_changed(tick, vanished)
+        looked, late = self._look_at_changed(tick, vanished)
         for process in looked:
             self._place(process, tick)
         if self._with_jobs:
-            vanished = self._settle(tick, new + looked, vanished)
+            vanished = self._settle(tick, new + looked, vanished, late)
         self._memory.note_ends(looked, vanished)
         for process in vanished:
             self._forget(process)
@@ -110,13 +110,15 @@ class ProcessCollector(Collector):
         self.table.end_round(now)
         return self._rows(tick, first)
 
-    def _settle(self, tick: Tick, looked: list[Process], vanished: set[Process]) -> set[Process]:
+    def _settle(
+        self, tick: Tick, looked: list[Process], vanished: set[Process], late: set[Process]
+    ) -> set[Process]:
         """Credits what was used; returns all that are gone."""
         if self._lifeline is None or self._departures is None:
-            late = ended_meanwhile(self.table, looked, vanished)
+            late |= ended_meanwhile(self.table, looked, vanished | late)
             return self._accounting.settle(tick.boottime, looked, vanished, late)
         with self._lifeline.lock:
-            interval, late = self._departures.hear(looked, vanished)
+            interval, late = self._departures.hear(looked, vanished, late)
             for process in looked:
                 if (
                     process.looks == 1 and process.life is None
@@ -230,14 +232,20 @@ class ProcessCollector(Collector):
         if process.job is not None and process.counted_reaped == process.reaped and earlier is None:
             process.job.doubt(high=process.reaped[0] + process.reaped[1])
 
-    def _look_at_changed(self, tick: Tick, vanished: set[Process]) -> list[Process]:
-        """Reads the processes that ran, and those that others may have changed."""
-        looked = []
+    def _look_at_changed(self, tick: Tick, vanished: set[Process]) -> tuple[list[Process], set[Process]]:
+        """Reads the processes that ran, and those that others may have changed; returns them and those that are gone.
+
+        The clock of a pid that was used again goes on for the newcomer; the file of the old one has ended.
+        """
+        looked, late = [], set()
         look = self.table.look
         ran = self.table.ran()
         for process in ran:
             comm = process.comm
-            if look(process) == CHANGED:
+            found = look(process)
+            if found == GONE:
+                late.add(process)
+            elif found == CHANGED:
                 looked.append(process)
                 if process.looks == 2 or process.comm is not comm:
                     self._identify(process, tick)
@@ -249,7 +257,7 @@ class ProcessCollector(Collector):
             self._check_group(process, tick)
         for process in others.intersection(ran):
             self._identify(process, tick)
-        return looked
+        return looked, late
 
     def _check_group(self, process: Process, tick: Tick) -> None:
         """A sleeper keeps its user and its name, but others can move it to another control group."""

@@ -40,13 +40,15 @@ class Departures:
         #: Accounts of processes that are zombies still.
         self._set_aside: list[Account] = []
 
-    def hear(self, looked: list[Process], vanished: set[Process]) -> tuple[Interval, set[Process]]:
-        """What ended since the last sample, and the processes that ended while this one is taken.
+    def hear(
+        self, looked: list[Process], vanished: set[Process], late: set[Process]
+    ) -> tuple[Interval, set[Process]]:
+        """What ended since the last sample, and the processes that ended while this one is taken, `late` among them.
 
         The parents that waited for them are read again, and join `looked`, until what was read of all fits together.
         """
         interval = self._lifeline.take()
-        late: set[Process] = set()
+        late = set(late)
         deaths = all_deaths(interval)
         reapers: set[int] = set()
         for left in reversed(range(_ROUNDS)):

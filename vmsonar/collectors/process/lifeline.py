@@ -430,13 +430,13 @@ class Lifeline:
         if not self._due:
             return
         by_reaper: dict[int, list[Death]] = {}
-        for death in self._reaped():
+        # Deaths below other parents wait: they belong to the next reading of theirs.
+        for death in self._take_out(
+            [one for one in self._dead if one.reaper in self._due and self._is_reaped(one)]
+        ):
             by_reaper.setdefault(death.reaper, []).append(death)
         for pid, deaths in by_reaper.items():
-            if pid in self._due:
-                self._read_parent(pid, deaths)
-            else:
-                self._told.deaths += deaths
+            self._read_parent(pid, deaths)
         self._due = {death.reaper for death in self._dead} & self._due
 
     def _read_parent(self, pid: int, deaths: list[Death]) -> None:
