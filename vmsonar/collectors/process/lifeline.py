@@ -18,7 +18,6 @@ from vmsonar.collectors.process.lives import (
     Interval,
     Life,
     Look,
-    Moved,
     Reading,
     Unseen,
     cpu_clock,
@@ -26,6 +25,7 @@ from vmsonar.collectors.process.lives import (
     known_and_open,
     used,
 )
+from vmsonar.collectors.process.probes import Probe, group_of, is_group, is_there
 from vmsonar.host.proc_pid import (
     CHILD_MAJOR,
     CHILD_SYSTEM,
@@ -38,8 +38,6 @@ from vmsonar.host.proc_pid import (
     THREADS,
     USER,
     ignores_children,
-    parse_io,
-    split_stat,
 )
 
 # Seconds. To wake up costs more than an event, so the first event of a while is fetched at once and what follows after
@@ -57,7 +55,6 @@ _CREDIT = 100 * 10**6
 #: Ends told of one by one in one sample; the rest is counted.
 MOST_ENDS = 500
 
-_FILE = 4096
 # States of a process that has ended: zombie, dead.
 _ENDED = (b"Z", b"X")
 
@@ -66,7 +63,7 @@ class Lifeline:
     """Listens on a thread of its own, with at most a share of one core; with none it hears nothing."""
 
     def __init__(self, proc: str, interval: float, share: float = 0.03, buffer: int | None = None) -> None:
-        self._proc = proc
+        self._probe = Probe(proc)
         self._reach = int(2 * interval * 1e9)
         self._share = share
         self._buffer = buffer
@@ -74,6 +71,8 @@ class Lifeline:
         self.lock = threading.RLock()
         self._stopped = threading.Event()
         self._wake, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._waiting = select.poll()
+        self._waiting.register(self._wake, select.POLLIN)
         self._connector: Connector | None = None
         self._thread: threading.Thread | None = None
         self._budget = _CREDIT
@@ -169,6 +168,7 @@ class Lifeline:
             self.trouble = str(error.strerror)
             return
         self.trouble = None
+        self._waiting.register(self._connector, select.POLLIN)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="vmsonar-lifeline", daemon=True)
             self._thread.start()
@@ -177,6 +177,7 @@ class Lifeline:
 
     def _hang_up(self) -> None:
         if self._connector is not None:
+            self._waiting.unregister(self._connector)
             self._connector.close()
             self._connector = None
 
@@ -198,17 +199,13 @@ class Lifeline:
                 self._pay()
             pauses = 0 if quiet or number >= _BURST else min(pauses + 1, len(_PAUSES) - 1)
             if number < _BURST:
-                self._stopped.wait(_PAUSES[pauses])
+                time.sleep(_PAUSES[pauses])
 
     def _wait(self) -> bool:
         """Sleeps until something is told, a glance is due, or we are called; whether nothing had come for long."""
         since = time.monotonic()
-        waiting = select.poll()
-        waiting.register(self._wake, select.POLLIN)
         with self.lock:
-            if self._connector is not None:
-                waiting.register(self._connector, select.POLLIN)
-            due = self._next_glance
+            waiting, due = self._waiting, self._next_glance
         left = None if not due else max(0, due - clock_gettime_ns(time.CLOCK_BOOTTIME)) // 10**6 + 1
         for descriptor, _ in waiting.poll(left):
             if descriptor == self._wake:
@@ -238,14 +235,37 @@ class Lifeline:
         now = clock_gettime_ns(time.CLOCK_BOOTTIME)
         self._offset = now - time.monotonic_ns()
         events = self._connector.read()
+        brief = self._take_brief(events)
         for event in events:
-            self._take_in(event)
+            if event not in brief:
+                self._take_in(event)
         if self._connector.lost:
             self._connector.lost = False
             self._forget()
         self._glance(now)
         self._read_parents()
         return len(events)
+
+    def _take_brief(self, events: list[Event]) -> set[Event]:
+        """Takes in the children that were born and ended well within these events, and started nobody.
+
+        Most lives are of that kind: nothing need be remembered of them but that their parent's job has them.
+        """
+        births: dict[int, Event] = {}
+        brief: set[Event] = set()
+        for event in events:
+            what, when, task, pid, status, child, _, reaper = event
+            if what != EXIT:
+                births.pop(pid, None)
+                if what == FORK and status == child:
+                    births[child] = event
+            elif (birth := births.pop(pid, None)) is not None and task == pid and not status:
+                parent = self.lives.get(birth[3])
+                if parent is not None and reaper in (parent.pid, 0) and not is_group(pid):
+                    parent.unseen.add(Unseen(1, 0, when - birth[1]))
+                    self._told.counted[b"", False] += 1
+                    brief.update((birth, event))
+        return brief
 
     def _take_in(self, event: Event) -> None:
         what, when, first, second, third, fourth, _, sixth = event
@@ -293,7 +313,7 @@ class Lifeline:
 
     def _is_over(self, pid: int) -> bool:
         """Whether a process whose main thread has ended has no other thread left."""
-        fields = self._stat(pid) if is_there(pid) else None
+        fields = self._probe.stat(pid) if is_there(pid) else None
         return fields is None or int(fields[1][THREADS]) <= 1
 
     def _bury(self, life: Life, when: int, status: int | None, reaper: int) -> None:
@@ -337,7 +357,7 @@ class Lifeline:
     def _read_last(self, death: Death) -> None:
         """The final figures, while nobody has waited for it."""
         life = death.life
-        found = self._stat(life.pid)
+        found = self._probe.stat(life.pid)
         if found is None or found[1][STATE] not in _ENDED or not life.is_of(int(found[1][START])):
             return  # somebody has waited for it, and its pid may have been used again
         name, fields = found
@@ -345,7 +365,7 @@ class Lifeline:
         self._move(life, int(fields[PGRP]))
         own = used(fields, USER, SYSTEM, MAJOR)
         death.final = exact(own, cpu_clock(life.pid)), used(fields, CHILD_USER, CHILD_SYSTEM, CHILD_MAJOR)
-        death.moved = self._io(life.pid)
+        death.moved = self._probe.io(life.pid)
 
     def _tell(self, death: Death) -> None:
         told, life = self._told, death.life
@@ -387,30 +407,24 @@ class Lifeline:
         if life.look is None and not life.is_sampled:
             self._know(life)
         if life.is_deaf is None and life.unseen.exits:
-            life.is_deaf = ignores_children(self._text(life.pid, "status"))
+            life.is_deaf = ignores_children(self._probe.text(life.pid, "status"))
         life.due = now + _GLANCE_EVERY
 
     def _know(self, life: Life) -> None:
         """Its name, and of one that has another group or user than its parent what describes a job."""
-        found = self._stat(life.pid)
-        uid = life.uid = self._user(life.pid)
+        found = self._probe.stat(life.pid)
+        uid = life.uid = self._probe.user(life.pid)
         if found is None or uid is None:
             return
         life.name, life.start_ticks = found[0], int(found[1][START])
         parent = self.lives.get(life.parent)
         if parent is not None and parent.pgid == life.pgid:
             if parent.uid is None:
-                parent.uid = self._user(life.parent)
+                parent.uid = self._probe.user(life.parent)
             if parent.uid in (uid, None):
                 return
-        cmdline, cgroup = self._text(life.pid, "cmdline"), self._text(life.pid, "cgroup")
+        cmdline, cgroup = self._probe.text(life.pid, "cmdline"), self._probe.text(life.pid, "cgroup")
         life.look = Look(uid, found[0], cmdline, cgroup, int(found[1][3]), int(found[1][4]))
-
-    def _user(self, pid: int) -> int | None:
-        try:
-            return os.stat(f"{self._proc}/{pid}").st_uid
-        except OSError:
-            return None
 
     def _reaped(self) -> list[Death]:
         """Takes out the deaths that somebody has waited for, or that nobody had to."""
@@ -441,7 +455,7 @@ class Lifeline:
 
     def _read_parent(self, pid: int, deaths: list[Death]) -> None:
         for _ in range(4):
-            found, moved = self._stat(pid), self._io(pid)
+            found, moved = self._probe.stat(pid), self._probe.io(pid)
             more = self._take_out([one for one in self._dead if one.reaper == pid and self._is_reaped(one)])
             deaths += more
             if not more:
@@ -459,50 +473,3 @@ class Lifeline:
             life.start_ticks = int(found[1][START])
         reaped = used(found[1], CHILD_USER, CHILD_SYSTEM, CHILD_MAJOR)
         self._told.readings.append(Reading(pid, int(found[1][START]), reaped, moved, deaths, unseen))
-
-    def _stat(self, pid: int) -> tuple[bytes, list[bytes]] | None:
-        text = self._text(pid, "stat")
-        try:
-            return split_stat(text)
-        except ValueError:
-            return None
-
-    def _io(self, pid: int) -> Moved | None:
-        io = parse_io(self._text(pid, "io"))
-        return None if io is None else (int(io.read_bytes), int(io.write_bytes))
-
-    def _text(self, pid: int, leaf: str) -> bytes:
-        try:
-            descriptor = os.open(f"{self._proc}/{pid}/{leaf}", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return b""
-        try:
-            return os.read(descriptor, _FILE)
-        except OSError:
-            return b""
-        finally:
-            os.close(descriptor)
-
-
-def is_there(pid: int) -> bool:
-    """Whether a process, or a zombie, has that pid."""
-    return cpu_clock(pid) is not None
-
-
-def is_group(pgid: int) -> bool:
-    """Whether a process group has this number, whoever is in it."""
-    try:
-        os.killpg(pgid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
-def group_of(pid: int) -> int:
-    """The process group, 0 for one that is gone."""
-    try:
-        return os.getpgid(pid)
-    except OSError:
-        return 0
