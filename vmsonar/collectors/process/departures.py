@@ -120,8 +120,8 @@ class Departures:
         for death in sorted(deaths, key=lambda death: death.life.born):
             process = _stand_in(death)
             job = self._jobs.find(process.pgid)
-            if job is not None and process.pid == process.pgid and job.start != process.start_ticks:
-                job = None  # of another process with this number
+            if job is not None and process.pid == process.pgid and self._is_of_another(job, process, death):
+                job = None
             look = death.life.look
             is_known = look is not None and death.ended - death.life.born >= BRIEF
             if look is not None and is_known and (job is None or job.uid not in (look.uid, None)):
@@ -135,6 +135,13 @@ class Departures:
             if process.death is not None:
                 note_moves(process, process.death.life, self._jobs)
         return members, guests
+
+    def _is_of_another(self, job: Job, leader: Process, death: Death) -> bool:
+        """Whether a job is of another group with the same number; it may be named after a younger member."""
+        heir = self._table.by_pid.get(leader.pid)
+        if heir is not None and heir.start_ticks == job.start:
+            return True
+        return job.start < leader.start_ticks or job.start * TICK > death.ended
 
     def _job_of_parent(self, death: Death) -> Job | None:
         """The job of who started it, or of who waited for it."""
