@@ -10,7 +10,6 @@ from vmsonar.collectors.base import Collector, Rows, Setup, Tick, Trouble, Troub
 from vmsonar.collectors.process.accounting import Accounting, ended_meanwhile
 from vmsonar.collectors.process.accounts import Accounts
 from vmsonar.collectors.process.activity import has_own_clocks
-from vmsonar.collectors.process.books import note_account
 from vmsonar.collectors.process.command import policy
 from vmsonar.collectors.process.connector import REMEDY
 from vmsonar.collectors.process.departures import Departures, note_moves
@@ -99,7 +98,6 @@ class ProcessCollector(Collector):
             self._place(process, tick)
         if self._with_jobs:
             vanished = self._settle(tick, new + looked, vanished)
-        self._memory.note_ends(looked, vanished)
         for process in vanished:
             self._forget(process)
         if first:
@@ -112,7 +110,9 @@ class ProcessCollector(Collector):
         """Credits what was used; returns all that are gone."""
         if self._lifeline is None or self._departures is None:
             late = ended_meanwhile(self.table, looked, vanished)
-            return self._accounting.settle(tick.boottime, looked, vanished, late)
+            gone = self._accounting.settle(tick.boottime, looked, vanished, late)
+            self._memory.note_ends(looked, gone)
+            return gone
         with self._lifeline.lock:
             interval, late = self._departures.hear(looked, vanished)
         deaf = not interval.is_whole and self._lifeline.trouble is None and self._previous
@@ -122,7 +122,8 @@ class ProcessCollector(Collector):
         unseen = self._departures.attach(interval, vanished | late)
         self._memory.has_accounts = self._departures.read_books(interval, vanished | late)
         if self._memory.has_accounts:
-            self._follow_books(vanished | late)
+            for job in self.jobs.shown():
+                job.has_accounts = True  # from now on the books tell what ends
         if self._accounts is not None:
             self._troubles += self._accounts.troubles()
         for process in vanished | late:
@@ -131,20 +132,14 @@ class ProcessCollector(Collector):
                 process.pgid = life.pgid  # it moved after its last sample
                 self._place(process, tick)
         members, guests = self._departures.place_unseen(unseen, lambda process: self._place(process, tick))
+        self._departures.credit_unseen(interval, vanished | late | members | guests)
         gone = vanished | members | guests
         gone = self._accounting.settle(tick.boottime, looked, gone, late, interval)
+        self._memory.note_ends(looked, gone, interval.glanced())
         self._exits = Exits(tick, self.jobs).tell(interval, vanished | late | members | guests)
         for process in members:
             self.jobs.leave(process)
         return gone - members - guests
-
-    def _follow_books(self, ended: set[Process]) -> None:
-        """Takes over what only the books tell of members that ended; from now on they tell it of everyone."""
-        for process in ended:
-            if process.job is not None and process.death is not None and process.death.account is not None:
-                note_account(process.job, process.death.account, hides_io=False)
-        for job in self.jobs.shown():
-            job.has_accounts = True
 
     def _stray(self, uid: int) -> Job:
         """The job of what a user's jobs used together."""

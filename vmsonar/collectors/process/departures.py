@@ -34,6 +34,7 @@ class Departures:
         self._table = table
         self._jobs = jobs
         self._identities = identities
+        self._ledger = Ledger(())
 
     def hear(self, looked: list[Process], vanished: set[Process]) -> tuple[Interval, set[Process]]:
         """What ended since the last sample, and the processes that ended while this one is taken.
@@ -65,12 +66,16 @@ class Departures:
         accounts, lost = self._accounts.take()
         if not accounts:
             return not lost
-        ledger = Ledger(accounts)
-        ledger.attach(all_deaths(interval))
-        ledger.end(vanished)
-        ended = {process.pid: process for process in vanished}
-        ledger.credit_unseen(interval, lambda pid: ended.get(pid) or self._table.by_pid.get(pid))
+        self._ledger = Ledger(accounts)
+        self._ledger.attach(all_deaths(interval))
+        self._ledger.end(vanished)
         return not lost
+
+    def credit_unseen(self, interval: Interval, ended: set[Process]) -> None:
+        """Credits what the accounts tell of processes that have no place of their own, when all others have theirs."""
+        by_pid = {process.pid: process for process in ended}
+        self._ledger.credit_unseen(interval, lambda pid: by_pid.get(pid) or self._table.by_pid.get(pid))
+        self._ledger = Ledger(())
 
     def attach(self, interval: Interval, vanished: set[Process]) -> list[Death]:
         """Tells each process that samples saw of its end; returns the deaths of those that none saw."""

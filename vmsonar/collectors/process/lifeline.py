@@ -36,6 +36,7 @@ from vmsonar.host.proc_pid import (
     USER,
     ignores_children,
     parse_io,
+    parse_sizes,
     split_stat,
 )
 
@@ -274,7 +275,7 @@ class Lifeline:
         is_own = life.born and reaper == life.parent and not life.is_sampled and not life.has_others
         if is_own and parent is not None and self._belongs_to(parent, death):
             parent.unseen.add(life.unseen)
-            parent.unseen.add(Unseen(1, *known_and_open(death)))
+            parent.unseen.add(Unseen(1, *known_and_open(death), life.memory))
             return
         self._dead.append(death)
         if parent is None or life.pgid != parent.pgid:
@@ -345,8 +346,12 @@ class Lifeline:
         life.cpu, life.glanced = self._cpu(life), now
         if life.look is None and not life.is_sampled:
             self._know(life)
-        if life.is_deaf is None and life.unseen.exits:
-            life.is_deaf = ignores_children(self._text(life.pid, "status"))
+        is_deaf_unknown = life.is_deaf is None and life.unseen.exits > 0
+        status = self._text(life.pid, "status") if is_deaf_unknown or not life.is_sampled else b""
+        if is_deaf_unknown:
+            life.is_deaf = ignores_children(status)
+        if (sizes := parse_sizes(status)) is not None:
+            life.note_sizes(sizes)
         life.due = now + _GLANCE_EVERY
 
     def _know(self, life: Life) -> None:

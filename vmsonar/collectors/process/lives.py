@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from vmsonar.collectors.process.wire import Account
+from vmsonar.host.proc_pid import Sizes
 
 #: User ticks, kernel ticks, major faults.
 Usage = tuple[int, int, int]
@@ -42,11 +43,14 @@ class Unseen:
     known: int = 0
     #: Nanoseconds that they can have used after that.
     open: int = 0
+    #: The most memory that a glance saw of one.
+    memory: int = 0
 
     def add(self, other: "Unseen") -> None:
         self.exits += other.exits
         self.known += other.known
         self.open += other.open
+        self.memory = max(self.memory, other.memory)
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +72,10 @@ class Life:
     cpu: int = 0
     glanced: int = 0
     due: int = 0
+    #: The most memory that it had until its last glance, by its own mark, the most at a glance, and its file pages.
+    memory: int = 0
+    memory_low: int = 0
+    files: int = 0
     look: Look | None = None
     #: A sample shows it.
     is_sampled: bool = False
@@ -82,6 +90,12 @@ class Life:
     #: Groups it left: the group, CPU time when last seen there, CPU time when first seen elsewhere.
     moves: list[tuple[int, int, int]] = field(default_factory=list)
     unseen: Unseen = field(default_factory=Unseen)
+
+    def note_sizes(self, sizes: Sizes) -> None:
+        """What a glance saw of its memory."""
+        self.files = sizes.files
+        self.memory = max(self.memory, sizes.mark - sizes.files + sizes.huge)
+        self.memory_low = max(self.memory_low, sizes.anonymous + sizes.shmem + sizes.huge)
 
     def is_of(self, start_ticks: int) -> bool:
         """Whether a process that started then is this one, as far as that is known."""
@@ -138,6 +152,14 @@ class Interval:
     ends: list[Death] = field(default_factory=list)
     #: How many others ended well, or failed beyond what is told one by one, by name and whether they failed.
     counted: Counter[tuple[bytes, bool]] = field(default_factory=Counter)
+
+    def glanced(self) -> dict[int, int]:
+        """Those with children that no sample saw, and the most memory that one of these had at a glance."""
+        found: dict[int, int] = {}
+        for pid, some in (*self.unseen.items(), *((one.pid, one.unseen) for one in self.readings)):
+            if some.exits:
+                found[pid] = max(some.memory, found.get(pid, 0))
+        return found
 
 
 def known_and_open(death: Death, seen: int = 0) -> tuple[int, int]:
