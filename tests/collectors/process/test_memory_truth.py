@@ -1,6 +1,7 @@
 """Memory of jobs and its peak, held against the kernel: for one who may look at pages and for one who may not."""
 
 import mmap
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -223,6 +224,27 @@ def test_accounts_tell_the_last_mark_of_one_that_samples_saw(tmp_path: Path) -> 
     assert (row.processes, row.memory_peak_source) == (0, "high_water")
     assert row.memory_peak == pytest.approx(GIB, rel=0.05)
     assert peak_bounds(row)[1] == pytest.approx(GIB, rel=0.1)
+
+
+@requires("connector", "taskstats")
+@pytest.mark.slow
+def test_the_account_of_a_zombie_waits_for_its_end(tmp_path: Path) -> None:
+    with knowing("accounts", tmp_path) as records:
+        process = subprocess.Popen([sys.executable, "-c", _GROW], process_group=0)
+        wait_until(lambda: _state(process.pid) == "Z", 60, "the zombie")
+        records.sample()
+        assert records.job_rows(process.pid)[-1].processes == 1
+        process.wait()
+        records.sample()
+        for sample in records.samples[-2:]:
+            assert all((row.memory_peak or 0) < GIB for row in sample.job if row.pgid == os.getpgrp())
+    row = records.job_rows(process.pid)[-1]
+    assert row.memory_peak == pytest.approx(GIB, rel=0.05)
+    assert (row.memory_peak_source, peak_bounds(row)[1] < 1.1 * GIB) == ("accounts", True)
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_a_peak_outlives_the_daemon() -> None:

@@ -44,6 +44,15 @@ class Ledger:
                     process.death.account = self._take(account)
                     break
 
+    def put_off(self, find: Finder) -> list[Account]:
+        """Takes out the accounts of zombies: they count when somebody has waited for these."""
+        zombies = [
+            account
+            for account in (one for accounts in self._by_pid.values() for one in accounts)
+            if (process := find(account.pid)) and account.may_have_begun(process.start_ticks, HERTZ)
+        ]
+        return [self._take(account) for account in zombies]
+
     def credit_unseen(self, interval: Interval, find: Finder) -> None:
         """Credits those who started them with the I/O and peaks of all that no sample saw; tells of failures."""
         parents = {pid: accounts[-1].ppid for pid, accounts in self._by_pid.items() if accounts}

@@ -13,6 +13,7 @@ from vmsonar.collectors.process.model import Job, Process
 from vmsonar.collectors.process.reader import CHANGED
 from vmsonar.collectors.process.shares import ticks
 from vmsonar.collectors.process.table import ProcessTable
+from vmsonar.collectors.process.wire import Account
 
 # Reapers are read again while more is reaped; a storm must not keep a sample waiting.
 _ROUNDS = 4
@@ -35,6 +36,7 @@ class Departures:
         self._jobs = jobs
         self._identities = identities
         self._ledger = Ledger(())
+        self._put_off: list[Account] = []
 
     def hear(self, looked: list[Process], vanished: set[Process]) -> tuple[Interval, set[Process]]:
         """What ended since the last sample, and the processes that ended while this one is taken.
@@ -64,18 +66,16 @@ class Departures:
     def read_books(self, interval: Interval, vanished: set[Process]) -> bool:
         """Takes over what the kernel's own accounts say of all that ended; whether they are complete."""
         accounts, lost = self._accounts.take()
-        if not accounts:
-            return not lost
-        self._ledger = Ledger(accounts)
+        self._ledger = Ledger((*self._put_off, *accounts))
         self._ledger.attach(all_deaths(interval))
         self._ledger.end(vanished)
         return not lost
 
     def credit_unseen(self, interval: Interval, ended: set[Process]) -> None:
         """Credits what the accounts tell of processes that have no place of their own, when all others have theirs."""
+        self._put_off = self._ledger.put_off(self._table.by_pid.get)
         by_pid = {process.pid: process for process in ended}
         self._ledger.credit_unseen(interval, lambda pid: by_pid.get(pid) or self._table.by_pid.get(pid))
-        self._ledger = Ledger(())
 
     def attach(self, interval: Interval, vanished: set[Process]) -> list[Death]:
         """Tells each process that samples saw of its end; returns the deaths of those that none saw."""

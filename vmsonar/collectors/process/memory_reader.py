@@ -99,12 +99,12 @@ class MemoryReader:
         if child.job is None or child.death is None:
             return
         memory, account, life = child.job.memory, child.death.account, child.death.life
-        if account is not None and child.virtual:
+        if account is not None and child.virtual:  # else it is a zombie, or no sample saw it
             self._close(child, account)
-        elif account is not None:
+        elif account is not None and (account.peak_rss or 0) > child.mark:
             parent = self._table.by_pid.get(life.parent)
             is_kin = parent is not None and parent.job is child.job
-            memory.note_account(account, parent if is_kin else None, life.files)
+            memory.note_account(account, parent if is_kin else None, child.files or life.files)
         is_unseen = not child.virtual
         memory.note_glance(life.unseen.memory)
         if is_unseen:
