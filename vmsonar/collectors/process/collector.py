@@ -12,6 +12,7 @@ from vmsonar.collectors.process.accounts import Accounts
 from vmsonar.collectors.process.activity import has_own_clocks
 from vmsonar.collectors.process.command import policy
 from vmsonar.collectors.process.connector import REMEDY
+from vmsonar.collectors.process.control_groups import ControlGroups
 from vmsonar.collectors.process.departures import Departures, note_moves
 from vmsonar.collectors.process.exits import Exits
 from vmsonar.collectors.process.files import RESERVE
@@ -68,6 +69,7 @@ class ProcessCollector(Collector):
         self._told = Troubles(self.name)
         self._troubles: list[Trouble] = []
         self._memory = MemoryReader(self.table)
+        self._groups = ControlGroups(host.sys)
         self._containers: dict[str, list[int]] = {}
         self._last = last
         self._remembered: dict[tuple[int, int], Process] = {}
@@ -132,6 +134,8 @@ class ProcessCollector(Collector):
                 process.pgid = life.pgid  # it moved after its last sample
                 self._place(process, tick)
         members, guests = self._departures.place_unseen(unseen, lambda process: self._place(process, tick))
+        for process in members:
+            self._groups.note(process)
         self._departures.credit_unseen(interval, vanished | late | members | guests)
         gone = vanished | members | guests
         gone = self._accounting.settle(tick.boottime, looked, gone, late, interval)
@@ -213,6 +217,7 @@ class ProcessCollector(Collector):
             process.inherit(self.table.by_pid.get(process.ppid))
         self._identify(process, tick)
         self._place(process, tick)
+        self._groups.note(process)
         if process.life is not None and process.life.moves:
             note_moves(process, process.life, self.jobs)
         if process.job is not None and process.counted_reaped == process.reaped and earlier is None:
@@ -262,6 +267,8 @@ class ProcessCollector(Collector):
         process.info = encode_info(process, identity, series_id)
         if process.kept:
             self._new_infos.append(process.info)
+        if is_known:
+            self._groups.note(process)
         if is_known and process.job is not None and process.pid == process.job.pgid:
             self._describe_again(process.job, process)
 
@@ -291,6 +298,7 @@ class ProcessCollector(Collector):
         before = process.job
         job = self.jobs.place(process, tick.boot)
         if before is not None and process.job is not before:
+            self._groups.note(process)
             self._note_move(process, before)
         if process.job is not None:
             process.job.weigh(process)
@@ -328,6 +336,7 @@ class ProcessCollector(Collector):
         rows.extend("process_info", [*infos] if tick.fresh else self._new_infos)
         jobs = self.jobs.shown()
         self._memory.refresh(jobs, tick.boottime)
+        self._groups.read(jobs, tick.boottime)
         rows.extend("job", [job.encode() for job in jobs])
         rows.extend("job_info", [job.info for job in jobs if job.info] if tick.fresh else self._new_job_infos)
         rows.extend("event", self._exits)

@@ -1,0 +1,76 @@
+"""The peak of a control group that holds one job and nothing else, page cache included (cgroups(7)).
+
+It is memory.peak, or memory.max_usage_in_bytes of v1, read when a job is first seen, once a minute and at its end.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from vmsonar.collectors.process.model import Job, Process
+
+# Nanoseconds between two readings.
+_PATIENCE = 60 * 10**9
+
+
+class ControlGroups:
+    """Knows which jobs were ever seen in a group or below it, for as long as there is such a group."""
+
+    def __init__(self, sys: Path) -> None:
+        root = sys / "fs/cgroup"
+        is_v1 = (root / "memory/memory.max_usage_in_bytes").exists()
+        self._root = str(root / "memory" if is_v1 else root)
+        self._leaf = "memory.max_usage_in_bytes" if is_v1 else "memory.peak"
+        #: The one job in a group, None where there are several; and the number that tells it from a later group.
+        self._owners: dict[str, tuple[Job | None, int]] = {}
+        #: The group that all members of a job are in.
+        self._paths: dict[Job, str | None] = {}
+        self._due = 0
+
+    def note(self, process: Process) -> None:
+        """Takes in a process that is new in its job or in its group."""
+        job, path = process.job, process.identity and process.identity.membership.memory_path
+        if job is None or not path or path == "/" or "/.." in path:
+            return
+        if self._paths.setdefault(job, path) != path:
+            self._paths[job] = None
+        while path:
+            owner, inode = self._owners.get(path) or (job, self._inode(path))
+            if owner is not job and owner is not None:
+                now = self._inode(path)
+                owner, inode = (job if now != inode else None), now
+            self._owners[path] = owner, inode
+            path = path.rpartition("/")[0]
+
+    def read(self, jobs: Iterable[Job], now: int) -> None:
+        """Brings the peaks up to date; of jobs that ended for the last time."""
+        is_due = now >= self._due
+        if is_due:
+            self._due = now + _PATIENCE
+            self._owners = {
+                path: one for path, one in self._owners.items() if one[1] == self._inode(path) > 0
+            }
+        for job in jobs:
+            if (is_due or not job.members or job.memory.charged is None) and job in self._paths:
+                self._read(job)
+        if is_due:
+            self._paths = {job: path for job, path in self._paths.items() if job.members}
+
+    def _read(self, job: Job) -> None:
+        path = self._paths[job] if job.members else self._paths.pop(job)
+        before = job.memory.charged
+        if path is None or self._owners.get(path, (None, 0))[0] is not job:
+            job.memory.charged = None
+        else:
+            try:
+                text = Path(f"{self._root}{path}/{self._leaf}").read_bytes()
+                job.memory.charged = max(int(text), before or 0)
+            except (OSError, ValueError):
+                self._paths.pop(job, None)  # gone, or the controller is not there: what was read stays
+        job.is_dirty = job.is_dirty or job.memory.charged != before
+
+    def _inode(self, path: str) -> int:
+        try:
+            return os.stat(self._root + path).st_ino
+        except OSError:
+            return 0
