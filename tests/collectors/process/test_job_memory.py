@@ -180,6 +180,9 @@ def test_a_job_of_which_nothing_is_known_has_no_peak() -> None:
     job = Job(10, 0, "", is_shown=True)
     job.memory.note_unseen(None)
     assert peak_of(job) == (None, None, None, "sampled")
+    zombie = member(10, 0)
+    zombie.grown = 80 * MB
+    assert peak_of(job_with(zombie))[:3] == (None, None, 80 * MB)
 
 
 def test_marks_of_one_interval_add_up_and_those_of_before_do_not() -> None:

@@ -63,8 +63,8 @@ class ControlGroups:
             job.memory.charged = None
         else:
             try:
-                text = Path(f"{self._root}{path}/{self._leaf}").read_bytes()
-                job.memory.charged = max(int(text), before or 0)
+                with open(f"{self._root}{path}/{self._leaf}", "rb", 0) as file:
+                    job.memory.charged = max(int(file.read()), before or 0)
             except (OSError, ValueError):
                 self._paths.pop(job, None)  # gone, or the controller is not there: what was read stays
         job.is_dirty = job.is_dirty or job.memory.charged != before

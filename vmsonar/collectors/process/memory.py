@@ -216,7 +216,7 @@ class JobMemory:
             "memory_source": self.figure.source,
             "memory_low": low if is_apart else None,
             "memory_high": high if is_apart else None,
-            "memory_peak": None if is_sampled and not self.peak else self.peak,
+            "memory_peak": self.peak or (None if is_sampled or self.peak_high else 0),
             "memory_peak_low": self.peak_low if is_peak_apart and self.peak_low < self.peak else None,
             "memory_peak_high": self.peak_high if is_peak_apart and not is_sampled else None,
             "memory_peak_source": self.peak_source,

@@ -109,7 +109,7 @@ class MemoryReader:
         memory.note_glance(life.unseen.memory)
         if is_unseen:
             memory.note_glance(life.memory, life.memory_low)
-        if account is None and (self.has_accounts or (is_unseen and life.memory)):
+        if account is None and (self.has_accounts or (is_unseen and (life.memory or not memory.peak))):
             memory.note_unseen(None)
         child.job.is_dirty = True
 
