@@ -46,12 +46,10 @@ class Ledger:
 
     def put_off(self, find: Finder) -> list[Account]:
         """Takes out the accounts of zombies: they count when somebody has waited for these."""
-        zombies = [
-            account
-            for account in (one for accounts in self._by_pid.values() for one in accounts)
-            if (process := find(account.pid)) and account.may_have_begun(process.start_ticks, HERTZ)
+        there = [
+            (one, process) for pid, some in self._by_pid.items() if (process := find(pid)) for one in some
         ]
-        return [self._take(account) for account in zombies]
+        return [self._take(one) for one, process in there if one.may_have_begun(process.start_ticks, HERTZ)]
 
     def credit_unseen(self, interval: Interval, find: Finder) -> None:
         """Credits those who started them with the I/O and peaks of all that no sample saw; tells of failures."""

@@ -155,11 +155,9 @@ class Interval:
 
     def glanced(self) -> dict[int, int]:
         """Those with children that no sample saw, and the most memory that one of these had at a glance."""
-        found: dict[int, int] = {}
-        for pid, some in (*self.unseen.items(), *((one.pid, one.unseen) for one in self.readings)):
-            if some.exits:
-                found[pid] = max(some.memory, found.get(pid, 0))
-        return found
+        unseen = [*self.unseen.items(), *((one.pid, one.unseen) for one in self.readings)]
+        pairs = sorted((some.memory, pid) for pid, some in unseen if some.exits)
+        return {pid: memory for memory, pid in pairs}
 
 
 def known_and_open(death: Death, seen: int = 0) -> tuple[int, int]:

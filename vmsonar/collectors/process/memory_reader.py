@@ -56,10 +56,7 @@ class MemoryReader:
     def note_ends(
         self, read: Iterable[Process], ended: Iterable[Process], glanced: Mapping[int, int] | None = None
     ) -> None:
-        """Compares the faults of ended children with those seen: what nobody saw can have been a peak.
-
-        `glanced` has those with children that no sample saw, and the most memory that one of these had at a glance.
-        """
+        """Compares the faults of ended children with those seen: what nobody saw can have been a peak."""
         glanced = glanced or {}
         for child in ended:
             self._note_last(child)
@@ -105,9 +102,8 @@ class MemoryReader:
             parent = self._table.by_pid.get(life.parent)
             is_kin = parent is not None and parent.job is child.job
             memory.note_account(account, parent if is_kin else None, child.files or life.files)
-        is_unseen = not child.virtual
         memory.note_glance(life.unseen.memory)
-        if is_unseen:
+        if is_unseen := not child.virtual:
             memory.note_glance(life.memory, life.memory_low)
         if account is None and (self.has_accounts or (is_unseen and (life.memory or not memory.peak))):
             memory.note_unseen(None)
