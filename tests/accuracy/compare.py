@@ -238,9 +238,10 @@ class Comparison:
                 (line["memory_peak"] for line in lines if line["memory_peak"] is not None), default=None
             )
         truth = self._workload.peaks[one.job.name]
-        return self._cell(
-            "memory_peak", one.job.name, truth, found, judge(truth, found, MEMORY_SHARE, FEW_PAGES)
-        )
+        verdict = judge(truth, found, MEMORY_SHARE, FEW_PAGES)
+        if found.value is None and not found.has_bounds:
+            verdict = "missing" if self._mode.accounts else "null"
+        return self._cell("memory_peak", one.job.name, truth, found, verdict)
 
     def _user(self, uid: int, truth: float) -> Cell:
         line = self._recorded.users.get(uid)

@@ -29,6 +29,8 @@ class Membership(NamedTuple):
     engine: str | None
     slurm_job: int | None
     path: str | None
+    #: The group that its memory is charged to.
+    memory_path: str | None = None
 
 
 def membership(text: bytes) -> Membership:
@@ -44,9 +46,10 @@ def membership(text: bytes) -> Membership:
         if len(matches) > depth:
             depth, found = len(matches), matches[-1]
     job = next((int(jobs[-1]) for path in distinct if (jobs := _SLURM.findall(path))), None)
+    charged = by_controller.get("memory", by_controller.get(""))
     if found is None:
-        return Membership(None, None, job, _own_path(by_controller))
-    return Membership(found["id"], _engine(found), job, found.string[: found.end()])
+        return Membership(None, None, job, _own_path(by_controller), charged)
+    return Membership(found["id"], _engine(found), job, found.string[: found.end()], charged)
 
 
 def controller_paths(text: bytes) -> dict[str, str]:

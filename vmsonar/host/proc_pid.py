@@ -13,7 +13,7 @@ THREADS, START, VIRTUAL, RESIDENT = 17, 19, 20, 21
 _WANTED = RESIDENT + 1
 _SIGCHLD_BIT = 1 << 16
 _SIZES = re.compile(
-    rb"^VmHWM:\s*(\d+) kB\n(?:.*\n){2}RssFile:\s*(\d+) kB\nRssShmem:\s*(\d+) kB$", re.MULTILINE
+    rb"^VmHWM:\s*(\d+) kB\n.*\nRssAnon:\s*(\d+) kB\nRssFile:\s*(\d+) kB\nRssShmem:\s*(\d+) kB$", re.MULTILINE
 )
 _HUGE = re.compile(rb"^HugetlbPages:\s*(\d+) kB$", re.MULTILINE)
 _IGNORED = re.compile(rb"^SigIgn:\s*([0-9a-f]+)$", re.MULTILINE)
@@ -79,12 +79,14 @@ def real_uid(status: bytes) -> int | None:
 
 
 class Sizes(NamedTuple):
-    """Bytes from /proc/PID/status: the highest resident size, file pages, shared memory, the huge page pool's."""
+    """Bytes from /proc/PID/status: the highest resident size; now file pages, shared memory, the huge page
+    pool's, anonymous pages."""
 
     mark: int
     files: int
     shmem: int
     huge: int
+    anonymous: int
 
 
 def parse_sizes(status: bytes) -> Sizes | None:
@@ -93,5 +95,5 @@ def parse_sizes(status: bytes) -> Sizes | None:
     if match is None:
         return None
     huge = _HUGE.search(status, match.end())
-    mark, files, shmem = (int(kilobytes) * 1024 for kilobytes in match.groups())
-    return Sizes(mark, files, shmem, int(huge[1]) * 1024 if huge else 0)
+    mark, anonymous, files, shmem = (int(kilobytes) * 1024 for kilobytes in match.groups())
+    return Sizes(mark, files, shmem, int(huge[1]) * 1024 if huge else 0, anonymous)

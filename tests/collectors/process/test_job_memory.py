@@ -13,6 +13,7 @@ from vmsonar.collectors.process.files import ProcessFiles
 from vmsonar.collectors.process.footprint import PF_FORKNOEXEC
 from vmsonar.collectors.process.model import Job, Process
 from vmsonar.collectors.process.sharing import private_estimate
+from vmsonar.collectors.process.wire import Account
 
 MB = 1 << 20
 TOUCHED = 300 * MB
@@ -130,15 +131,58 @@ def test_small_forks_are_not_asked_about_but_marked() -> None:
     assert (job.memory.row_fields()["memory_low"], job.memory.row_fields()["memory_high"]) == (3 * MB, 9 * MB)
 
 
+def account(
+    peak: int, begun: int = 0, ended: int = 10, faults: int = 0, forked: bool = False, whole: bool = True
+) -> Account:
+    return Account(
+        pid=20, ppid=10, uid=0, name="x", ended_after=ended, ended=ended, elapsed=ended - begun, exit_status=0,
+        user_ns=0, system_ns=0, cpu_low_ns=0, cpu_high_ns=0, waited_ns=0, minor_faults=faults, major_faults=0,
+        peak_rss=peak, read_bytes=0, write_bytes=0, cancelled_write_bytes=0, read_chars=0, write_chars=0,
+        threads=1, is_forked=forked, is_whole=whole, is_process=True,
+    )  # fmt: skip
+
+
+def peak_of(job: Job) -> tuple[int, int | None, int | None, str]:
+    job.memory.settle()
+    fields = job.memory.row_fields()
+    names = ("memory_peak", "memory_peak_low", "memory_peak_high", "memory_peak_source")
+    return tuple(fields[name] for name in names)  # type: ignore[return-value]
+
+
 def test_a_peak_from_accounts_is_taken_over() -> None:
     job = job_with(member(10, 50 * MB))
     job.memory.settle()
-    job.memory.note_peak(200 * MB, "accounts")
-    fields = job.memory.row_fields()
-    assert (fields["memory_peak"], fields["memory_peak_source"]) == (200 * MB, "accounts")
-    assert (fields["memory_peak_low"], fields["memory_peak_high"]) == (50 * MB, 250 * MB)
-    job.memory.note_peak(20 * MB, "accounts")
-    assert job.memory.peak == 200 * MB
+    job.memory.note_account(account(200 * MB), None)
+    assert peak_of(job) == (200 * MB, 50 * MB, 250 * MB, "accounts")
+    job.memory.note_account(account(20 * MB), None)
+    assert peak_of(job)[0] == 200 * MB
+
+
+def test_members_that_lived_at_one_time_add_up_in_the_bound_and_others_do_not() -> None:
+    job = job_with(member(10, 50 * MB))
+    job.memory.settle()
+    for begun, ended in ((0, 10), (11, 20), (21, 40), (30, 50)):
+        job.memory.note_account(account(200 * MB, begun, ended), None)
+    assert peak_of(job) == (200 * MB, 50 * MB, 450 * MB, "accounts")
+
+
+def test_a_fork_that_nobody_saw_counts_without_what_it_shares_with_its_parent() -> None:
+    parent = member(10, 300 * MB)
+    job = job_with(parent)
+    job.memory.settle()
+    job.memory.note_account(account(300 * MB, faults=10, forked=True), parent)
+    assert peak_of(job) == (300 * MB + 10 * 4096, None, None, "accounts")
+    job.memory.note_account(account(1300 * MB, faults=1000 * 256, forked=True), parent)
+    assert peak_of(job) == (1300 * MB, 300 * MB, 1300 * MB, "accounts")
+
+
+def test_a_job_of_which_nothing_is_known_has_no_peak() -> None:
+    job = Job(10, 0, "", is_shown=True)
+    job.memory.note_unseen(None)
+    assert peak_of(job) == (None, None, None, "sampled")
+    zombie = member(10, 0)
+    zombie.grown = 80 * MB
+    assert peak_of(job_with(zombie))[:3] == (None, None, 80 * MB)
 
 
 def test_marks_of_one_interval_add_up_and_those_of_before_do_not() -> None:

@@ -1,6 +1,11 @@
 """Memory of jobs and its peak, held against the kernel: for one who may look at pages and for one who may not."""
 
+import mmap
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,6 +16,7 @@ from tests.collectors.process.recorder import Recorder, recording
 from tests.parts import requires
 from tests.real.wait import wait_until
 from vmsonar.collectors.process.jobs import Last
+from vmsonar.config.schema import Accounts, Config
 
 pytestmark = requires("root")
 
@@ -147,6 +153,98 @@ def test_what_lived_between_two_samples_makes_the_peak_a_lower_bound() -> None:
         row = records.job_rows(running.pgid)[-1]
         assert row.memory_peak_source == "sampled"
         assert row.memory_peak_high is None
+
+
+#: A gibibyte for a while, in a process that ends: led by itself, or in the group of who started it.
+GIB = 1 << 30
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+_GROW = f"import ctypes, mmap, time; time.sleep(0.3); data = mmap.mmap(-1, {GIB}, flags={_PRIVATE})\n"
+_GROW += f"ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(data)), 1, {GIB}); time.sleep(1.5)"
+_FORK = f"import os\nif os.fork() == 0:\n  {_GROW.replace(chr(10), chr(10) + '  ')}\n  os._exit(0)\nos.wait()"
+
+
+@contextmanager
+def knowing(what: str, folder: Path) -> Iterator[Recorder]:
+    """A recorder that hears of births and deaths, and reads the kernel's accounts of what ended if it shall."""
+    use = "auto" if what == "accounts" else "none"
+    accounts = Accounts(use=use, start=use, socket=str(folder / "none.sock"))
+    with recording(Config(accounts=accounts)) as records:
+        records.sample()
+        has_accounts = records.collector._memory
+        wait_until(
+            lambda: records.sample() is None or use == "none" or has_accounts.has_accounts, 30, "accounts"
+        )
+        yield records
+
+
+@requires("connector", "taskstats")
+@pytest.mark.slow
+@pytest.mark.parametrize("code", [_GROW, _FORK], ids=["one", "fork"])
+@pytest.mark.parametrize("what", ["lifeline", "accounts"])
+def test_the_peak_of_a_group_that_lived_between_two_samples(what: str, code: str, tmp_path: Path) -> None:
+    with knowing(what, tmp_path) as records:
+        process = subprocess.Popen([sys.executable, "-c", code], process_group=0)
+        process.wait(60)
+        records.sample()
+    (row,) = records.job_rows(process.pid)
+    assert row.processes == 0
+    assert row.memory_peak == pytest.approx(GIB, rel=0.05)
+    assert row.memory_peak_source == ("sampled" if what == "lifeline" else "accounts")
+    assert peak_bounds(row)[1] >= GIB
+
+
+@requires("connector", "taskstats")
+@pytest.mark.slow
+@pytest.mark.parametrize("code", [_GROW, _FORK], ids=["one", "fork"])
+@pytest.mark.parametrize("what", ["lifeline", "accounts"])
+def test_the_peak_of_a_child_that_lived_between_two_samples(what: str, code: str, tmp_path: Path) -> None:
+    run = f"subprocess.run([sys.executable, '-c', {code!r}])" if code == _GROW else code
+    with knowing(what, tmp_path) as records, job(f"say(); hear()\n{run}") as running:
+        records.sample()
+        running.go_on()
+        records.sample()
+        row = records.job_rows(running.pgid)[-1]
+    assert (row.memory or 0) < GIB // 10
+    assert row.memory_peak == pytest.approx(GIB, rel=0.05)
+    assert row.memory_peak_source == ("sampled" if what == "lifeline" else "accounts")
+    assert peak_bounds(row)[1] >= GIB
+
+
+@requires("connector", "taskstats")
+@pytest.mark.slow
+def test_accounts_tell_the_last_mark_of_one_that_samples_saw(tmp_path: Path) -> None:
+    with knowing("accounts", tmp_path) as records:
+        process = subprocess.Popen([sys.executable, "-c", f"import sys; sys.stdin.read(1)\n{_GROW}"],
+                                   process_group=0, stdin=subprocess.PIPE)  # fmt: skip
+        records.sample()
+        records.sample()
+        process.communicate(b".")
+        records.sample()
+    row = records.job_rows(process.pid)[-1]
+    assert (row.processes, row.memory_peak_source) == (0, "high_water")
+    assert row.memory_peak == pytest.approx(GIB, rel=0.05)
+    assert peak_bounds(row)[1] == pytest.approx(GIB, rel=0.1)
+
+
+@requires("connector", "taskstats")
+@pytest.mark.slow
+def test_the_account_of_a_zombie_waits_for_its_end(tmp_path: Path) -> None:
+    with knowing("accounts", tmp_path) as records:
+        process = subprocess.Popen([sys.executable, "-c", _GROW], process_group=0)
+        wait_until(lambda: _state(process.pid) == "Z", 60, "the zombie")
+        records.sample()
+        assert records.job_rows(process.pid)[-1].processes == 1
+        process.wait()
+        records.sample()
+        for sample in records.samples[-2:]:
+            assert all((row.memory_peak or 0) < GIB for row in sample.job if row.pgid == os.getpgrp())
+    row = records.job_rows(process.pid)[-1]
+    assert row.memory_peak == pytest.approx(GIB, rel=0.05)
+    assert (row.memory_peak_source, peak_bounds(row)[1] < 1.1 * GIB) == ("accounts", True)
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_a_peak_outlives_the_daemon() -> None:

@@ -60,9 +60,9 @@ HugetlbPages:\t    2048 kB
 
 
 def test_sizes_stand_in_status() -> None:
-    assert parse_sizes(STATUS) == (1728 << 10, 1100 << 10, 100 << 10, 2 << 20)
+    assert parse_sizes(STATUS) == (1728 << 10, 1100 << 10, 100 << 10, 2 << 20, 220 << 10)
     without_pool = STATUS.replace(b"HugetlbPages", b"Something")
-    assert parse_sizes(without_pool) == (1728 << 10, 1100 << 10, 100 << 10, 0)
+    assert parse_sizes(without_pool) == (1728 << 10, 1100 << 10, 100 << 10, 0, 220 << 10)
     assert parse_sizes(b"Name:\tkthreadd\nThreads:\t1\n") is None
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from vmsonar.collectors.process.lives import HERTZ, Death, Interval, Life, Unseen
-from vmsonar.collectors.process.model import Job, Process
+from vmsonar.collectors.process.model import Process
 from vmsonar.collectors.process.wire import Account
 
 #: Finds the process that has, or had, a pid.
@@ -62,7 +62,10 @@ class Ledger:
                     interval.ends.append(_unseen_death(account, 0 if parent is None else parent.pgid))
                 if parent is None or parent.job is None:
                     continue
-                note_account(parent.job, account, hides_io=parent.moved is None)
+                parent.job.memory.note_account(account, parent)
+                parent.job.is_dirty = True
+                if parent.moved is None and (parent.death is None or parent.death.moved is None):
+                    parent.job.credit_io((account.read_bytes, account.write_bytes))
                 best = account.user_ns + account.system_ns
                 more = max(0, (account.cpu_high_ns or best) - best)
                 silent.setdefault(parent.pid, Unseen()).add(Unseen(1, best, more))
@@ -82,15 +85,6 @@ def _unseen_death(account: Account, pgid: int) -> Death:
     death = Death(life, account.ended, account.ppid, account.exit_status)
     death.account = account
     return death
-
-
-def note_account(job: Job, account: Account, hides_io: bool) -> None:
-    """What only the books tell of a member: its peak, and its I/O where we may not read it."""
-    if account.peak_rss and not account.is_forked:
-        job.memory.note_peak(account.peak_rss, "accounts")
-        job.is_dirty = True
-    if hides_io:
-        job.credit_io((account.read_bytes, account.write_bytes))
 
 
 def _ancestor(pid: int, parents: dict[int, int], find: Finder) -> Process | None:

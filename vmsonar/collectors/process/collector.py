@@ -10,9 +10,9 @@ from vmsonar.collectors.base import Collector, Rows, Setup, Tick, Trouble, Troub
 from vmsonar.collectors.process.accounting import Accounting, ended_meanwhile
 from vmsonar.collectors.process.accounts import Accounts
 from vmsonar.collectors.process.activity import has_own_clocks
-from vmsonar.collectors.process.books import note_account
 from vmsonar.collectors.process.command import policy
 from vmsonar.collectors.process.connector import REMEDY
+from vmsonar.collectors.process.control_groups import ControlGroups
 from vmsonar.collectors.process.departures import Departures, note_moves
 from vmsonar.collectors.process.exits import Exits
 from vmsonar.collectors.process.files import RESERVE
@@ -69,6 +69,7 @@ class ProcessCollector(Collector):
         self._told = Troubles(self.name)
         self._troubles: list[Trouble] = []
         self._memory = MemoryReader(self.table)
+        self._groups = ControlGroups(host.sys)
         self._containers: dict[str, list[int]] = {}
         self._last = last
         self._remembered: dict[tuple[int, int], Process] = {}
@@ -101,7 +102,6 @@ class ProcessCollector(Collector):
             self._place(process, tick)
         if self._with_jobs:
             vanished = self._settle(tick, new + looked, vanished, late)
-        self._memory.note_ends(looked, vanished)
         for process in vanished:
             self._forget(process)
         if first:
@@ -116,14 +116,14 @@ class ProcessCollector(Collector):
         """Credits what was used; returns all that are gone."""
         if self._lifeline is None or self._departures is None:
             late |= ended_meanwhile(self.table, looked, vanished | late)
-            return self._accounting.settle(tick.boottime, looked, vanished, late)
+            gone = self._accounting.settle(tick.boottime, looked, vanished, late)
+            self._memory.note_ends(looked, gone)
+            return gone
         with self._lifeline.lock:
             interval, late = self._departures.hear(looked, vanished, late)
-            for process in looked:
-                if (
-                    process.looks == 1 and process.life is None
-                ):  # the word of its birth came after the first look
-                    process.life = self._lifeline.adopt(process.pid, process.start_ticks, process.comm)
+            # The word of a birth may come after the first look.
+            for process in (one for one in looked if one.looks == 1 and one.life is None):
+                process.life = self._lifeline.adopt(process.pid, process.start_ticks, process.comm)
         deaf = not interval.is_whole and self._lifeline.trouble is None and self._previous
         self._troubles = [("lifeline", _DEAF)] if deaf else []
         if self._is_restored:
@@ -131,7 +131,8 @@ class ProcessCollector(Collector):
         unseen = self._departures.attach(interval, vanished | late)
         self._memory.has_accounts = self._departures.read_books(interval, vanished | late)
         if self._memory.has_accounts:
-            self._follow_books(vanished | late)
+            for job in self.jobs.shown():
+                job.has_accounts = True  # from now on the books tell what ends
         if self._accounts is not None:
             self._troubles += self._accounts.troubles()
         for process in vanished | late:
@@ -140,20 +141,16 @@ class ProcessCollector(Collector):
                 process.pgid = life.pgid  # it moved after its last sample
                 self._place(process, tick)
         members, guests = self._departures.place_unseen(unseen, lambda process: self._place(process, tick))
+        for process in members:
+            self._groups.note(process)
+        self._departures.credit_unseen(interval, vanished | late | members | guests)
         gone = vanished | members | guests
         gone = self._accounting.settle(tick.boottime, looked, gone, late, interval)
+        self._memory.note_ends(looked, gone, interval.glanced())
         self._exits = Exits(tick, self.jobs).tell(interval, vanished | late | members | guests)
         for process in members:
             self.jobs.leave(process)
         return gone - members - guests
-
-    def _follow_books(self, ended: set[Process]) -> None:
-        """Takes over what only the books tell of members that ended; from now on they tell it of everyone."""
-        for process in ended:
-            if process.job is not None and process.death is not None and process.death.account is not None:
-                note_account(process.job, process.death.account, hides_io=False)
-        for job in self.jobs.shown():
-            job.has_accounts = True
 
     def _stray(self, uid: int) -> Job:
         """The job of what a user's jobs used together."""
@@ -227,6 +224,7 @@ class ProcessCollector(Collector):
             process.inherit(self.table.by_pid.get(process.ppid))
         self._identify(process, tick)
         self._place(process, tick)
+        self._groups.note(process)
         if process.life is not None and process.life.moves:
             note_moves(process, process.life, self.jobs)
         if process.job is not None and process.counted_reaped == process.reaped and earlier is None:
@@ -282,6 +280,8 @@ class ProcessCollector(Collector):
         process.info = encode_info(process, identity, series_id)
         if process.kept:
             self._new_infos.append(process.info)
+        if is_known:
+            self._groups.note(process)
         if is_known and process.job is not None and process.pid == process.job.pgid:
             self._describe_again(process.job, process)
 
@@ -311,6 +311,7 @@ class ProcessCollector(Collector):
         before = process.job
         job = self.jobs.place(process, tick.boot)
         if before is not None and process.job is not before:
+            self._groups.note(process)
             self._note_move(process, before)
         if process.job is not None:
             process.job.weigh(process)
@@ -350,6 +351,7 @@ class ProcessCollector(Collector):
         rows.extend("process_info", [*infos] if tick.fresh else self._new_infos)
         jobs = self.jobs.shown()
         self._memory.refresh(jobs, tick.boottime)
+        self._groups.read(jobs, tick.boottime)
         rows.extend("job", [job.encode() for job in jobs])
         rows.extend("job_info", [job.info for job in jobs if job.info] if tick.fresh else self._new_job_infos)
         rows.extend("event", self._exits)

@@ -37,6 +37,7 @@ class Departures:
         self._table = table
         self._jobs = jobs
         self._identities = identities
+        self._ledger = Ledger(())
         #: Accounts of processes that are zombies still.
         self._set_aside: list[Account] = []
 
@@ -77,16 +78,16 @@ class Departures:
     def read_books(self, interval: Interval, vanished: set[Process]) -> bool:
         """Takes over what the kernel's own accounts say of all that ended; whether they are complete."""
         accounts, lost = self._accounts.take()
-        accounts += self._set_aside
-        if not accounts:
-            return not lost
-        ledger = Ledger(accounts)
-        ledger.attach(all_deaths(interval))
-        ledger.end(vanished)
-        ended = {process.pid: process for process in vanished}
-        self._set_aside = ledger.set_aside(lambda account: self._is_zombie(account, ended))
-        ledger.credit_unseen(interval, lambda pid: ended.get(pid) or self._table.by_pid.get(pid))
+        self._ledger = Ledger((*self._set_aside, *accounts))
+        self._ledger.attach(all_deaths(interval))
+        self._ledger.end(vanished)
         return not lost
+
+    def credit_unseen(self, interval: Interval, ended: set[Process]) -> None:
+        """Credits what the accounts tell of processes that have no place of their own, when all others have theirs."""
+        by_pid = {process.pid: process for process in ended}
+        self._set_aside = self._ledger.set_aside(lambda account: self._is_zombie(account, by_pid))
+        self._ledger.credit_unseen(interval, lambda pid: by_pid.get(pid) or self._table.by_pid.get(pid))
 
     def _is_zombie(self, account: Account, ended: dict[int, Process]) -> bool:
         process = self._table.by_pid.get(account.pid)

@@ -109,6 +109,7 @@ class JobTable:
         if job is None:
             ticks += sum(other.is_stray for other in self._jobs.values())  # no two have one name
             job = Job(0, ticks, self._ids.job(boot, 0, ticks), is_shown=True, uid=uid, is_stray=True)
+            job.memory.note_unseen(None)  # nobody knows what they held
             self._jobs[_STRAY, uid, True] = job
         return job
 

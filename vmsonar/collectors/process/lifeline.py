@@ -38,6 +38,7 @@ from vmsonar.host.proc_pid import (
     THREADS,
     USER,
     ignores_children,
+    parse_sizes,
 )
 
 # Seconds. To wake up costs more than an event, so the first event of a while is fetched at once and what follows after
@@ -330,7 +331,7 @@ class Lifeline:
         is_own = life.born and reaper == life.parent and not life.is_sampled and not life.has_others
         if is_own and parent is not None and self._belongs_to(parent, death):
             parent.unseen.add(life.unseen)
-            parent.unseen.add(Unseen(1, *known_and_open(death)))
+            parent.unseen.add(Unseen(1, *known_and_open(death), life.memory))
             return
         self._dead.append(death)
         if parent is None or life.pgid != parent.pgid:
@@ -406,8 +407,12 @@ class Lifeline:
         life.cpu, life.glanced = self._cpu(life), now
         if life.look is None and not life.is_sampled:
             self._know(life)
-        if life.is_deaf is None and life.unseen.exits:
-            life.is_deaf = ignores_children(self._probe.text(life.pid, "status"))
+        is_deaf_unknown = life.is_deaf is None and life.unseen.exits > 0
+        status = self._probe.text(life.pid, "status") if is_deaf_unknown or not life.is_sampled else b""
+        if is_deaf_unknown:
+            life.is_deaf = ignores_children(status)
+        if (sizes := parse_sizes(status)) is not None:
+            life.note_sizes(sizes)
         life.due = now + _GLANCE_EVERY
 
     def _know(self, life: Life) -> None:

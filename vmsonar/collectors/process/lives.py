@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from time import clock_gettime_ns
 
 from vmsonar.collectors.process.wire import Account
+from vmsonar.host.proc_pid import Sizes
 
 #: Nanoseconds in user mode, nanoseconds in the kernel, major faults.
 Usage = tuple[int, int, int]
@@ -45,11 +46,14 @@ class Unseen:
     known: int = 0
     #: Nanoseconds that they can have used after that.
     open: int = 0
+    #: The most memory that a glance saw of one.
+    memory: int = 0
 
     def add(self, other: "Unseen") -> None:
         self.exits += other.exits
         self.known += other.known
         self.open += other.open
+        self.memory = max(self.memory, other.memory)
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +75,10 @@ class Life:
     cpu: int = 0
     glanced: int = 0
     due: int = 0
+    #: The most memory that it had until its last glance, by its own mark, the most at a glance, and its file pages.
+    memory: int = 0
+    memory_low: int = 0
+    files: int = 0
     look: Look | None = None
     uid: int | None = None
     #: A sample shows it.
@@ -86,6 +94,12 @@ class Life:
     #: Groups it left: the group, CPU time when last seen there, CPU time when first seen elsewhere.
     moves: list[tuple[int, int, int]] = field(default_factory=list)
     unseen: Unseen = field(default_factory=Unseen)
+
+    def note_sizes(self, sizes: Sizes) -> None:
+        """What a glance saw of its memory."""
+        self.files = sizes.files
+        self.memory = max(self.memory, sizes.mark - sizes.files + sizes.huge)
+        self.memory_low = max(self.memory_low, sizes.anonymous + sizes.shmem + sizes.huge)
 
     def is_of(self, start_ticks: int) -> bool:
         """Whether a process that started then is this one, as far as that is known."""
@@ -143,6 +157,12 @@ class Interval:
     ends: list[Death] = field(default_factory=list)
     #: How many others ended well, or failed beyond what is told one by one, by name and whether they failed.
     counted: Counter[tuple[bytes, bool]] = field(default_factory=Counter)
+
+    def glanced(self) -> dict[int, int]:
+        """Those with children that no sample saw, and the most memory that one of these had at a glance."""
+        unseen = [*self.unseen.items(), *((one.pid, one.unseen) for one in self.readings)]
+        pairs = sorted((some.memory, pid) for pid, some in unseen if some.exits)
+        return {pid: memory for memory, pid in pairs}
 
 
 def used(fields: list[bytes], user: int, system: int, major: int) -> Usage:

@@ -5,13 +5,15 @@ are not, the kernel can drop them. VmHWM of proc_pid_status(5) counts file pages
 """
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from vmsonar_archive.records import JobRow, ProcessRow
 
 from vmsonar.collectors.process.footprint import PAGE, SMALL, Figure, Footprint, Weight
 from vmsonar.collectors.process.machine_memory import MachineMemory
-from vmsonar.collectors.process.sharing import forks_figure, segments_figure
+from vmsonar.collectors.process.sharing import forks_figure, private_estimate, segments_figure
+from vmsonar.collectors.process.wire import Account
 
 _NONE = Figure.exact(0)
 _NOTHING: Weight = (0, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -41,12 +43,16 @@ class JobMemory:
     peak_low: int = 0
     peak_high: int = 0
     peak_source: str = "high_water"
+    #: The peak of the control group that holds this job and nothing else.
+    charged: int | None = None
     #: Since the last figure: by how much members' marks rose above all that was seen, together and the most of one,
     #: by how much members can have grown, and how much more than now they can have had.
     spikes: int = 0
     spike: int = 0
     growth: int = 0
     excess: int = 0
+    #: The members that came and went since, by the accounts: when they began and ended, and the most they had.
+    lives: list[tuple[int, int, int]] = field(default_factory=list)
     has_history: bool = False
     #: When the kernel was last asked what members share, of how many, and who came or went since.
     asked: int = 0
@@ -134,13 +140,27 @@ class JobMemory:
         if room is None or room > max(SMALL // 2, max(self.peak, at_least) // 20):
             self.peak_source = "sampled"
 
-    def note_peak(self, size: int, source: str) -> None:
-        """Takes over the peak of a member from somebody who knows it: the kernel's accounts of what ended."""
-        self.peak_high = max(self.peak_high, self.figure.high + size)
+    def note_glance(self, size: int, low: int = 0) -> None:
+        """Between two samples a member had that much by its mark, and `low` for certain."""
+        self.peak = max(self.peak, size)
+        self.peak_low = max(self.peak_low, low)
+
+    def note_account(self, account: Account, parent: Footprint | None, files: int = 0) -> None:
+        """Takes over the peak of a member that no sample saw; what it shares with a parent in this job counts once."""
+        size = more = account.peak_rss or 0
+        if account.is_forked and parent is not None:
+            faults = account.minor_faults + account.major_faults
+            more = private_estimate(size, min(size, parent.resident), faults)
+            size = self.figure.value + more
+        elif files < size:
+            size -= files
+        begun = 0 if account.elapsed is None else account.ended_after - account.elapsed
+        self.lives.append((begun, account.ended, more))
+        self.is_stale = True
         if size > self.peak:
             self.peak = size
             if self.peak_source != "sampled":
-                self.peak_source = source
+                self.peak_source = "accounts"
 
     def settle(self, machine: MachineMemory | None = None) -> Figure:
         """Makes the figure of this sample, and raises the peak."""
@@ -155,10 +175,11 @@ class JobMemory:
             spike, high = self.spike, now.high + self.excess
         self.peak = max(self.peak, max(now.value, before.value) + spike)
         self.peak_low = max(self.peak_low, now.low)
-        self.peak_high = max(self.peak_high, self.peak, now.high, high)
+        self.peak_high = max(self.peak_high, self.peak, now.high, high + _most_at_once(self.lives))
         if machine is not None and machine.total is not None:
             self.peak_high = max(self.peak, min(self.peak_high, machine.total))
         self.spikes = self.spike = self.growth = self.excess = 0
+        self.lives.clear()
         self.has_history = True
         return now
 
@@ -195,16 +216,17 @@ class JobMemory:
             "memory_source": self.figure.source,
             "memory_low": low if is_apart else None,
             "memory_high": high if is_apart else None,
-            "memory_peak": self.peak,
+            "memory_peak": self.peak or (None if is_sampled or self.peak_high else 0),
             "memory_peak_low": self.peak_low if is_peak_apart and self.peak_low < self.peak else None,
             "memory_peak_high": self.peak_high if is_peak_apart and not is_sampled else None,
             "memory_peak_source": self.peak_source,
+            "memory_charged_peak": self.charged,
         }
 
 
 def restored(row: JobRow) -> JobMemory:
     """The peak of a job as an earlier run left it."""
-    memory = JobMemory()
+    memory = JobMemory(charged=row.memory_charged_peak)
     if row.memory is not None:
         low, high = row.memory_low or row.memory, row.memory_high or row.memory
         memory.figure = Figure(row.memory, low, high, row.memory_source or "sum")
@@ -238,6 +260,12 @@ def resume(process: Footprint, earlier: Footprint) -> None:
 def _own(weight: Weight) -> int:
     """Anonymous and shared memory of one member."""
     return weight[2] + weight[4] + weight[6] + weight[8]
+
+
+def _most_at_once(lives: list[tuple[int, int, int]]) -> int:
+    """The highest sum of those that can have lived at one moment."""
+    changes = [change for begun, ended, size in lives for change in ((begun, -size), (ended, size))]
+    return -min(accumulate([change for _, change in sorted(changes)]), default=0)
 
 
 def _is_apart(low: int, high: int) -> bool:

@@ -5,7 +5,7 @@ Pss (proc_pid_smaps_rollup(5)) is a walk over all pages, so there is a budget fo
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from vmsonar.collectors.process.footprint import SMALL, Footprint
 from vmsonar.collectors.process.memory import JobMemory
@@ -13,6 +13,7 @@ from vmsonar.collectors.process.model import Job, Process
 from vmsonar.collectors.process.reader import CHANGED
 from vmsonar.collectors.process.sharing import copied_since, family
 from vmsonar.collectors.process.table import ProcessTable
+from vmsonar.collectors.process.wire import Account
 
 #: Resident bytes that may be walked per second on the average, and at once; a GiB takes about 4 ms.
 RATE = 128 << 20
@@ -38,7 +39,7 @@ class MemoryReader:
         self._machine = table.machine
         self._allowance = BURST
         self._filled = 0
-        #: Whether somebody tells the peak of everyone that ends (JobMemory.note_peak): then nothing is unseen.
+        #: Whether the accounts tell the peak of everyone that ends: then nothing is unseen.
         self.has_accounts = False
 
     def refresh(self, jobs: Iterable[Job], now: int) -> None:
@@ -52,8 +53,18 @@ class MemoryReader:
                 memory.settle(self._machine)
         self._machine.end_round()
 
-    def note_ends(self, read: Iterable[Process], ended: Iterable[Process]) -> None:
+    def note_ends(
+        self, read: Iterable[Process], ended: Iterable[Process], glanced: Mapping[int, int] | None = None
+    ) -> None:
         """Compares the faults of ended children with those seen: what nobody saw can have been a peak."""
+        glanced = glanced or {}
+        for child in ended:
+            self._note_last(child)
+        for pid, size in glanced.items():
+            parent = self._table.by_pid.get(pid)
+            if parent is not None and parent.job is not None:
+                parent.job.memory.note_glance(size)
+                parent.job.is_dirty = True
         unseen: dict[Process, int] = {}
         children: dict[Process, list[Process]] = {}
         for process in read:
@@ -72,10 +83,40 @@ class MemoryReader:
                 child.job.memory.note_unseen(None)
         for reaper, faults in unseen.items():
             room = None if faults < 0 else self._machine.growth(faults)
-            for process in children.get(reaper, [reaper]):
+            own = [reaper] if reaper not in children or reaper.pid in glanced else []
+            for process in (*children.get(reaper, ()), *own):
                 if process.job is not None:
-                    process.job.memory.note_unseen(room)
+                    # Of one that is new itself only its own job was told how much its children can have had.
+                    is_told = reaper.looks > 1 or process.job is reaper.job
+                    process.job.memory.note_unseen(room if is_told else None)
                     process.job.is_dirty = True
+
+    def _note_last(self, child: Process) -> None:
+        """Takes over what accounts and glances tell of the memory of one that ended."""
+        if child.job is None or child.death is None:
+            return
+        memory, account, life = child.job.memory, child.death.account, child.death.life
+        if account is not None and child.virtual:  # else it is a zombie, or no sample saw it
+            self._close(child, account)
+        elif account is not None and (account.peak_rss or 0) > child.mark:
+            parent = self._table.by_pid.get(life.parent)
+            is_kin = parent is not None and parent.job is child.job
+            memory.note_account(account, parent if is_kin else None, child.files or life.files)
+        memory.note_glance(life.unseen.memory)
+        if is_unseen := not child.virtual:
+            memory.note_glance(life.memory, life.memory_low)
+        if account is None and (self.has_accounts or (is_unseen and (life.memory or not memory.peak))):
+            memory.note_unseen(None)
+        child.job.is_dirty = True
+
+    def _close(self, process: Process, account: Account) -> None:
+        """The last mark of one that samples saw; its page faults since then bound what it can have got."""
+        mark = account.peak_rss or 0
+        faults = account.minor_faults + account.major_faults - process.faults
+        process.grown += self._machine.growth(faults) if account.is_whole else mark
+        process.mark, process.is_marked, process.is_resized = mark, True, True
+        if process.job is not None:
+            process.job.weigh(process)
 
     def _reaper(self, child: Process, gone: set[Process]) -> Process | None:
         """Its next living ancestor, or process 1."""

@@ -186,7 +186,7 @@ class ProcessReader:
         if self._is_status_due(process, before, grown):
             sizes = parse_sizes(self._files.status(process) or b"")
             if sizes is not None:
-                process.mark, process.files, process.shmem, process.huge = sizes
+                process.mark, process.files, process.shmem, process.huge = sizes[:4]
                 process.shared_then = process.shared or 0
                 process.is_marked = True
 

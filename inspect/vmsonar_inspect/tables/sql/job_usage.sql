@@ -26,7 +26,7 @@ SELECT
     r.memory_mean, -- bytes, mean of the samples
     r.memory_median, -- bytes, median
     r.memory_p95, -- bytes, 95th percentile
-    COALESCE(r.memory_peak_told, r.memory_peak) AS memory_peak, -- bytes, highest since its start: of the samples and what the kernel kept of its members
+    CASE WHEN r.memory_peak_source IS NULL THEN r.memory_peak ELSE r.memory_peak_told END AS memory_peak, -- bytes, highest since its start: of the samples and what the kernel kept of its members; null if nobody knows
     r.memory_peak_low, -- bytes, least that the peak can be, where that is another figure
     r.memory_peak_high, -- bytes, most that the peak can be, where that is another figure and known
     r.memory_peak_source, -- sampled (the peak is a lower bound), high_water or accounts; null in old records, whose peak is the highest sample
