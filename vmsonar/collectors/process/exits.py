@@ -15,6 +15,7 @@ from vmsonar.collectors.process.model import Job, Process
 
 #: Programs whose good ends are counted apart in one sample; all others are counted together.
 MOST_PROGRAMS = 50
+_HEADLESS = "its main thread ended before the others, and only Linux 6.15 or later can tell how those ended"
 
 
 class Exits:
@@ -80,9 +81,9 @@ class Exits:
             cpu_time=used or None,
         )
         if status is None:
-            row.detail = "not told: its main thread ended before the others"
+            row.detail = _HEADLESS
             return row
-        row.exit_source = "connector" if death.account is None or life.born else "accounts"
+        row.exit_source = death.source or "accounts"
         if os.WIFSIGNALED(status):
             row.exit_signal, row.core_dumped = os.WTERMSIG(status), os.WCOREDUMP(status) or None
         else:

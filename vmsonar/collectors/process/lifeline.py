@@ -23,6 +23,7 @@ from vmsonar.collectors.process.lives import (
     Usage,
     known_and_open,
 )
+from vmsonar.collectors.process.pidfds import Pidfds
 from vmsonar.host.proc_pid import (
     CHILD_MAJOR,
     CHILD_SYSTEM,
@@ -82,6 +83,9 @@ class Lifeline:
         self._young: dict[int, Life] = {}
         self._dead: list[Death] = []
         self._due: set[int] = set()
+        self._pidfds = Pidfds()
+        #: Whose status a pidfd tells once they are waited for.
+        self._untold: list[Death] = []
         self._told = Interval(is_whole=False)
         self.trouble: str | None = None
         self._open()
@@ -92,6 +96,7 @@ class Lifeline:
         with self.lock:
             self._earn()
             self._drain()
+            self._ask_pidfds()
             told, self._told = self._told, Interval(is_whole=self._connector is not None)
             told.deaths += self._reaped()
             for pid, life in self.lives.items():
@@ -124,6 +129,7 @@ class Lifeline:
         if self._thread is not None:
             self._thread.join()
         self._hang_up()
+        self._pidfds.leave_all()
         os.close(self._wake)
         os.close(self._waker)
 
@@ -152,6 +158,8 @@ class Lifeline:
 
     def _forget(self) -> None:
         """What was known of lives is worth nothing after a gap."""
+        for life in self.lives.values():
+            self._pidfds.leave(life)
         self.lives.clear()
         self._young.clear()
         self._due.clear()
@@ -255,8 +263,12 @@ class Lifeline:
             life.main_ended, life.main_status = True, status
         elif life.main_ended and status != life.main_status:
             life.same_status = False
-        if life.main_ended and (life.threads <= 0 if life.born else self._is_over(pid)):
+        if not life.main_ended:
+            return
+        if life.threads <= 0 if life.born else self._is_over(pid):
             self._bury(life, when, life.main_status if life.same_status else None, reaper)
+        elif task == pid:
+            self._pidfds.follow(life)
 
     def _is_over(self, pid: int) -> bool:
         """Whether a process whose main thread has ended has no other thread left."""
@@ -266,10 +278,14 @@ class Lifeline:
     def _bury(self, life: Life, when: int, status: int | None, reaper: int) -> None:
         del self.lives[life.pid]
         self._young.pop(life.pid, None)
-        death = Death(life, when, reaper, status)
+        death = Death(life, when, reaper, status, source=None if status is None else "connector")
         if is_there(life.pid):
             self._read_last(death)
-        self._tell(death)
+        if status is None and life in self._pidfds:
+            self._untold.append(death)
+        else:
+            self._pidfds.leave(life)
+            self._tell(death)
         parent = self.lives.get(reaper)
         is_own = life.born and reaper == life.parent and not life.is_sampled and not life.has_others
         if is_own and parent is not None and self._belongs_to(parent, death):
@@ -304,6 +320,14 @@ class Lifeline:
             _usage(fields, CHILD_USER, CHILD_SYSTEM, CHILD_MAJOR),
         )
         death.moved = self._io(life.pid)
+
+    def _ask_pidfds(self) -> None:
+        for death in [one for one in self._untold if self._is_reaped(one)]:
+            self._untold.remove(death)
+            death.status = self._pidfds.status(death.life)
+            death.source = None if death.status is None else "pidfd"
+            self._pidfds.leave(death.life)
+            self._tell(death)
 
     def _tell(self, death: Death) -> None:
         told, life = self._told, death.life

@@ -104,6 +104,8 @@ class Death:
     reaper: int
     #: As wait(2) gives it; None where the kernel did not tell.
     status: int | None
+    #: Who told that: connector or pidfd; None where neither did.
+    source: str | None = None
     #: All it ever used, where that could be read before it was waited for: own and waited-for.
     final: tuple[Usage, Usage] | None = None
     moved: Moved | None = None
