@@ -161,7 +161,7 @@ def test_events_by_kind_job_and_time(graveyard: Path, capsys: pytest.CaptureFixt
     assert {event["event"] for event in only} == {"container_oom", "teardown_notice"}
     pgid, last = places()["member killed"]
     own = ask(capsys, graveyard, "events", "--job", pgid)
-    assert [event["what"] for event in own] == ["a process ended: SIGKILL", DEATHS["member killed"].words]
+    assert [event["what"] for event in own] == ["cc1 ended: SIGKILL", DEATHS["member killed"].words]
     since = START + timedelta(seconds=last)
     cut = ask(capsys, graveyard, "events", "--from", f"{since:%FT%TZ}",
               "--to", f"{since + timedelta(seconds=60):%FT%TZ}")  # fmt: skip

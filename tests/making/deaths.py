@@ -127,6 +127,10 @@ DEATHS: dict[str, Death] = {
         "exit 1, 1 s after cc1 in it ended: SIGKILL, sender unknown", code(1, program="make"), command="make -j",
         events=[(2, {"event_type": "exit", "subject": "process", "program": "cc1", "pid": 5, **signal(KILL)})],
     ),
+    "nameless member killed": Death(
+        "exit 2, 1 s after a child of make in it ended: SIGSEGV", code(2, program="make"), command="make -j",
+        events=[(2, {"event_type": "exit", "subject": "process", "started_by": "make", "pid": 5, **signal(SEGV)})],
+    ),
     "leader first": Death(
         "exit 0; its last member ended 40 s later: exit 3", code(0),
         events=[(43, {"event_type": "exit", "subject": "job", **code(3)})],
@@ -140,10 +144,10 @@ DEATHS: dict[str, Death] = {
     ),
     "nothing": Death("not known: how it ended was not recorded"),
     # Last, because a notice holds for half an hour.
-    "reclaimed": Death("SIGTERM, at the reclaim notice of 09:01 UTC", signal(TERM),
+    "reclaimed": Death("SIGTERM, at the reclaim notice of 09:03 UTC", signal(TERM),
                        events=[(-9, {"event_type": "teardown_notice"})]),
     "crash after the notice": Death("SIGSEGV", signal(SEGV)),
-    "reclaimed later": Death("SIGKILL, 4 min after the reclaim notice of 09:01 UTC", signal(KILL)),
+    "reclaimed later": Death("SIGKILL, 4 min after the reclaim notice of 09:03 UTC", signal(KILL)),
 }  # fmt: skip
 
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import itemgetter
 
-from vmsonar_archive.system.text import plain
-
 from vmsonar_inspect.facts import statuses, units
 from vmsonar_inspect.facts.filesystems import FILLING, Shortage, query_shortages
 from vmsonar_inspect.facts.model import ContainerUse, Ending, JobUse
@@ -196,9 +194,8 @@ class Ends:
             if is_swept or member.signal is None or status.signal is not None:
                 continue
             if timedelta(0) <= passed <= _AT_ONCE:
-                name = plain(member.program or "one of its processes")
                 words = self._judged(known, member, subject).words
-                yield Cause("member", f", {_after(passed)} {name} in it ended: {words}")
+                yield Cause("member", f", {_after(passed)} {member.who} in it ended: {words}")
 
 
 def replace_words(ending: Ending, words: str) -> Ending:

@@ -146,6 +146,21 @@ def test_good_ends_are_counted_and_failures_of_short_ones_told(recorder: Recorde
     assert {row.subject for row in failures} == {"process", "job"}  # the shell ends as its last command did
 
 
+def test_failures_too_short_for_a_name_have_that_of_who_started_them(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    starter = tmp_path / "starter"
+    starter.write_text("#!/bin/sh\nfor n in 1 2 3 4 5 6 7 8 9 10; do /bin/false; done; sleep 1.2\n")
+    starter.chmod(0o755)
+    with subprocess.Popen([starter], process_group=0) as job:
+        let_pass(0.5)
+        recorder.sample()
+    failed = [row for row in exits(recorder, job.pid) if row.subject == "process"]
+    assert [row.exit_code for row in failed] == [1] * 10
+    # One that was caught before anybody waited for it has its own.
+    assert {(row.program, row.started_by) for row in failed} <= {(None, "starter"), ("false", None)}
+
+
 @pytest.fixture(scope="module")
 def headless(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program whose main thread ends at once, and another one two seconds later with the code 3."""

@@ -77,6 +77,7 @@ class Exits:
             start_ticks=None if process is None else process.start_ticks,
             container_id=None if identity is None else identity.membership.container_id,
             program=_name(death, process),
+            started_by=_text(death.starter),
             runtime=death.ended - born if born else None,
             cpu_time=used or None,
         )
@@ -113,7 +114,10 @@ class Exits:
 def _name(death: Death, process: Process | None) -> str | None:
     """What was read after its end, else at the last sample: before exec(2) it had another name."""
     sampled = process.comm if process is not None and death.final is None else b""
-    return _text(sampled or death.life.name or (process.comm if process is not None else b""))
+    known = sampled or death.life.name or (process.comm if process is not None else b"")
+    if not known and death.account is not None:
+        return death.account.name or None
+    return _text(known)
 
 
 def _text(name: bytes) -> str | None:

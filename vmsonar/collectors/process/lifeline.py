@@ -334,6 +334,8 @@ class Lifeline:
         if (death.status == 0 and life.pid != life.pgid) or len(told.ends) >= MOST_ENDS:
             told.counted[life.name, death.status != 0] += 1
         else:
+            if not life.name and life.parent:
+                death.starter = self._text(life.parent, "comm").rstrip(b"\n")
             told.ends.append(death)
 
     def _move(self, life: Life, pgid: int) -> None:

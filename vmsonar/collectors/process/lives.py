@@ -106,6 +106,8 @@ class Death:
     status: int | None
     #: Who told that: connector or pidfd; None where neither did.
     source: str | None = None
+    #: The name of its parent, where its own is not known.
+    starter: bytes = b""
     #: All it ever used, where that could be read before it was waited for: own and waited-for.
     final: tuple[Usage, Usage] | None = None
     moved: Moved | None = None
