@@ -138,6 +138,9 @@ def test_the_story_the_lists_and_json_say_the_same(
     (summary,) = ask(capsys, graveyard)
     wrong = {event["what"] for event in summary["wrong"]}
     assert words in wrong
+    # A job's sentence tells of its members: they are not listed, or marked in the charts, once more.
+    assert DEATHS["member killed"].words in wrong
+    assert "cc1 ended: SIGKILL" not in wrong
     # What somebody asked for, and success, are no trouble.
     assert not wrong & {"exit 0", "SIGTERM, sender unknown"}
 

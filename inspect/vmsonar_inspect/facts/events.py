@@ -113,6 +113,8 @@ def _exit_words(row: Record, job: JobUse | None) -> str:
 def is_wrong(event: Happening, job: JobUse | None) -> bool:
     """Whether it belongs on the first screen; ends that were asked for and short attempts do not."""
     if event.event == "exit":
+        if event.pid is not None and event.pid != event.pgid:
+            return False  # a member: its job's own sentence tells of it
         return event.exit_code != 0 and job is not None and _is_bad_end(job)
     if event.event == "boot_end":
         return event.what is not None and event.what.endswith("no farewell")

@@ -35,7 +35,7 @@ def test_in_a_storm_of_forks_samples_stay_in_time_and_nothing_is_left_behind() -
     assert descriptors() <= before + 2
 
 
-def grown(samples: int, warm: int) -> int:
+def grown(samples: int, warm: int, forks: int = 100) -> int:
     """Bytes by which a process of its own grows from one number of samples to another, with processes coming."""
     code = f"""
 import gc, sys
@@ -45,7 +45,7 @@ from tests.collectors.process.storms import bounded, storm
 from tests.real.meter import pss
 import os, time
 recorder = Recorder()
-with storm(100):
+with storm({forks}):
     for number in range({samples}):
         recorder.collect()
         if number == {warm}:
@@ -62,6 +62,10 @@ print(pss([os.getpid()]) - before)
 
 def test_memory_does_not_grow_with_samples() -> None:
     assert grown(600, 200) < MB
+
+
+def test_memory_does_not_grow_with_what_ended() -> None:
+    assert grown(900, 300, forks=250) < 2 * MB
 
 
 @pytest.mark.chaos
