@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vmsonar_archive.records import EventRow
+from vmsonar_archive.records import EventRow, GapRow
 from vmsonar_inspect.inspection import Inspection, InspectionSettings, opened
 
 from tests.inspect.show.comparing import compare
@@ -86,6 +86,13 @@ def test_a_job_whose_leader_went_first_goes_on(tmp_path: Path) -> None:
     assert ends(machine, tmp_path) == {
         "100 ./daemonize": "still running at the last sample; its leader ended: exit 0"
     }
+
+
+def test_a_kernel_that_does_not_tell_is_the_reason(tmp_path: Path) -> None:
+    told = "the kernel does not tell births and deaths here"
+    gap = GapRow(collector="process", reason="lifeline", detail=f"{told}: built without")
+    machine = Machine(loads=[Load(100, "./serve", begin=0, end=100)], gaps=[(0, gap)])
+    assert ends(machine, tmp_path) == {"100 ./serve": f"not known: {told}"}
 
 
 def container_end(machine: Machine, folder: Path) -> str | None:

@@ -37,6 +37,8 @@ class Played:
     jobs: dict[str, Job]
     recorded: dict[str, Recorded]
     doctor: dict[str, dict[str, dict[str, str]]]
+    #: How each job ended, by recorder and process group.
+    words: dict[str, dict[int, str]]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,8 @@ def played(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Played
     machine.cut_power()
     bundles = machine.copy_out("/root", folder / "root")
     recorded = {name: burners.read(bundles / f"{name}.tar") for name in NAMES}
-    return Played(jobs, recorded, doctor)
+    words = {name: burners.sentences(bundles / f"{name}.tar") for name in NAMES}
+    return Played(jobs, recorded, doctor, words)
 
 
 def examine(machine: Machine) -> dict[str, dict[str, str]]:
@@ -120,6 +123,16 @@ def test_nothing_is_on_a_job_that_slept(played: Played, name: str) -> None:
 @pytest.mark.parametrize("name", ["alone-1s", "alone-5s"])
 def test_without_accounts_nobody_knows_how_they_ended(played: Played, name: str) -> None:
     assert played.recorded[name].exits == []
+    said = played.words[name]
+    for job in ("seven", "killed"):
+        if played.jobs[job].pgid in said:
+            assert said[played.jobs[job].pgid].startswith("not known: ")
+
+
+@pytest.mark.parametrize("name", WITH_ACCOUNTS)
+def test_with_accounts_their_sentences_are_right(played: Played, name: str) -> None:
+    said = {job: played.words[name][played.jobs[job].pgid] for job in ("seven", "killed")}
+    assert said == {"seven": "exit 7", "killed": "SIGKILL, sender unknown"}
 
 
 @pytest.mark.parametrize(("job", "code", "number"), [("seven", 7, None), ("killed", None, signal.SIGKILL)])

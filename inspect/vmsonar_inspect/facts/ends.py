@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import itemgetter
 
+from vmsonar_archive.system.text import plain
+
 from vmsonar_inspect.facts import statuses, units
 from vmsonar_inspect.facts.filesystems import FILLING, Shortage, query_shortages
 from vmsonar_inspect.facts.model import ContainerUse, Ending, JobUse
@@ -16,7 +18,7 @@ from vmsonar_inspect.facts.queries import LIMIT_RISES, Key, Queries, Record, gro
 from vmsonar_inspect.facts.statuses import Status, status_of
 
 RUNNING = "still running at the last sample"
-_NOT_TOLD = "not known: how it ended was not recorded"
+_NOT_RECORDED = "how it ended was not recorded"
 
 #: How long something that killed may have happened before the end, where both moments are exact.
 _AT_ONCE = timedelta(seconds=10)
@@ -57,6 +59,8 @@ class _Evidence:
     """What one archive tells that may end something."""
 
     interval: timedelta
+    #: Why nobody tells of ends here, where that is so.
+    silence: str = _NOT_RECORDED
     #: Exits of jobs and their members, by process group.
     exits: dict[int, list[Record]] = field(default_factory=dict)
     #: Exits and deaths of containers, by id.
@@ -84,6 +88,8 @@ class Ends:
         }
         for archive, rows in grouped(events, itemgetter("archive")).items():
             _sort_in(self._of[archive], rows)
+        for row in queries.rows(_SILENCES):
+            self._of[row["archive"]].silence = row["detail"].partition(":")[0]
         if queries.has("container"):
             for row in queries.rows(_RISES):
                 self._of[row["archive"]].rises.setdefault(row["container_id"], []).append(row)
@@ -125,9 +131,9 @@ class Ends:
 
     def _untold(self, known: _Evidence, job: JobUse) -> Ending:
         """The end of a job of which nobody told the status: that of its container, or what was near."""
-        moment = job.end or job.last
+        moment, untold = job.end or job.last, f"not known: {plain(known.silence)}"
         if moment is None:
-            return Ending(words=_NOT_TOLD)
+            return Ending(words=untold)
         for row in reversed(known.deaths.get(job.container_id or "", ())):
             status = status_of(row)
             if status.is_known and abs(status.time - moment) <= 3 * known.interval + _AT_ONCE:
@@ -135,7 +141,7 @@ class Ends:
                 return replace_words(ending, f"its container ended: {ending.words}")
         status = Status(moment, is_exact=job.end is not None)
         cause = next(self._causes(known, status, _Subject(job.container_id), ()), None)
-        words = _NOT_TOLD if cause is None else f"{_NOT_TOLD}; {cause.words.removeprefix(', ')}"
+        words = untold if cause is None else f"{untold}; {cause.words.removeprefix(', ')}"
         return Ending(words=words, cause=None if cause is None else cause.kind)
 
     def of_container(self, container: ContainerUse) -> Ending:
@@ -370,4 +376,8 @@ _WRITTEN = """
     SELECT SUM(write_bytes_per_second * interval_seconds) AS written FROM job_rates
     WHERE archive = $archive AND boot = $boot AND pgid = $pgid AND start_ticks = $start
         AND time > $since AND time <= $until"""
+# What a recorder says at its start; what could not be followed for a while is no such reason.
+_SILENCES = """
+    SELECT archive, arg_max(detail, time) AS detail FROM gap
+    WHERE collector = 'process' AND reason = 'lifeline' AND detail NOT LIKE 'more began %' GROUP BY archive"""
 _MACHINE_KILLS = "SELECT archive, time, oom_kills FROM node_steps WHERE oom_kills > 0 ORDER BY time"
