@@ -269,6 +269,8 @@ class Lifeline:
             self._bury(life, when, life.main_status if life.same_status else None, reaper)
         elif task == pid:
             self._pidfds.follow(life)
+            if life in self._pidfds and self._ended_stat(life) is None:
+                self._pidfds.leave(life)  # too late: this is another process
 
     def _is_over(self, pid: int) -> bool:
         """Whether a process whose main thread has ended has no other thread left."""
@@ -309,9 +311,9 @@ class Lifeline:
     def _read_last(self, death: Death) -> None:
         """The final figures, while nobody has waited for it."""
         life = death.life
-        found = self._stat(life.pid)
-        if found is None or found[1][STATE] not in _ENDED or not life.is_of(int(found[1][START])):
-            return  # somebody has waited for it, and its pid may have been used again
+        found = self._ended_stat(life)
+        if found is None:
+            return
         name, fields = found
         life.name = name
         self._move(life, int(fields[PGRP]))
@@ -320,6 +322,13 @@ class Lifeline:
             _usage(fields, CHILD_USER, CHILD_SYSTEM, CHILD_MAJOR),
         )
         death.moved = self._io(life.pid)
+
+    def _ended_stat(self, life: Life) -> tuple[bytes, list[bytes]] | None:
+        """Its stat after its end; None if somebody has waited for it: its pid may have been used again."""
+        found = self._stat(life.pid)
+        if found is None or found[1][STATE] not in _ENDED or not life.is_of(int(found[1][START])):
+            return None
+        return found
 
     def _ask_pidfds(self) -> None:
         for death in [one for one in self._untold if self._is_reaped(one)]:
@@ -334,7 +343,7 @@ class Lifeline:
         if (death.status == 0 and life.pid != life.pgid) or len(told.ends) >= MOST_ENDS:
             told.counted[life.name, death.status != 0] += 1
         else:
-            if not life.name and life.parent:
+            if not life.name and life.parent and life.parent == death.reaper:
                 death.starter = self._text(life.parent, "comm").rstrip(b"\n")
             told.ends.append(death)
 
