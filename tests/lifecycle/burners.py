@@ -113,9 +113,6 @@ class Recorded:
     def last(self, pgid: int) -> JobRow:
         return self.rows[pgid][-1]
 
-    def exits_of(self, pgid: int) -> list[EventRow]:
-        return [event for event in self.exits if event.pgid == pgid]
-
 
 def read(bundle: Path) -> Recorded:
     found = Recorded()

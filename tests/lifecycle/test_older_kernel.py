@@ -131,8 +131,11 @@ def test_without_accounts_nobody_knows_how_they_ended(played: Played, name: str)
 
 @pytest.mark.parametrize("name", WITH_ACCOUNTS)
 def test_with_accounts_their_sentences_are_right(played: Played, name: str) -> None:
-    said = {job: played.words[name][played.jobs[job].pgid] for job in ("seven", "killed")}
-    assert said == {"seven": "exit 7", "killed": "SIGKILL, sender unknown"}
+    for job, words in (("seven", "exit 7"), ("killed", "SIGKILL, sender unknown")):
+        pgid = played.jobs[job].pgid
+        if name.endswith("5s") and pgid not in played.recorded[name].rows:
+            continue  # no sample saw it
+        assert played.words[name][pgid] == words
 
 
 @pytest.mark.parametrize(("job", "code", "number"), [("seven", 7, None), ("killed", None, signal.SIGKILL)])
@@ -140,7 +143,8 @@ def test_with_accounts_their_sentences_are_right(played: Played, name: str) -> N
 def test_accounts_tell_how_they_ended(
     played: Played, name: str, job: str, code: int | None, number: int | None
 ) -> None:
-    (end,) = [
-        event for event in played.recorded[name].exits_of(played.jobs[job].pgid) if event.subject == "job"
-    ]
+    recorded, pgid = played.recorded[name], played.jobs[job].pgid
+    (end,) = [event for event in recorded.exits if event.pid == pgid]
+    # What no sample saw is no job of its own.
+    assert end.subject == "job" or (name.endswith("5s") and pgid not in recorded.rows)
     assert (end.exit_code, end.exit_signal, end.exit_source) == (code, number, "accounts")
