@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -237,9 +236,16 @@ def _disk_deaths(stage: Stage) -> None:
     """One file system after the other runs out, with others beside that have nothing to do with it."""
     let_pass(APART)
     full, crowded, frozen = (stage.place / name for name in ("full", "crowded", "frozen"))
+    own = {
+        "user": stranger.STRANGER,
+        "group": stranger.STRANGER,
+    }  # what the recorder's own user writes is known
+    os.chown(full, stranger.STRANGER, stranger.STRANGER)
+    more = ["bash", "-c", f"sleep 3; exec {_line(jobs.NO_ROOM, full / 'more')}"]
     running = {
-        "full": stage.start("full", [*jobs.python(jobs.PATIENT), str(full / "hog")]),
-        "also_full": stage.start("also_full", ["bash", "-c", f"sleep 3; exec {_line(jobs.NO_ROOM, full / 'more')}"]),
+        "full": stage.start("full", [stranger.vmsonar()[0], *jobs.python(jobs.PATIENT)[1:], str(full / "hog")], **own),
+        "unrelated": stage.start("unrelated", ["bash", "-c", "sleep 3; exit 7"], **own),
+        "also_full": stage.start("also_full", more, **own),
         "fine_beside": stage.start("fine_beside", ["bash", "-c", "sleep 3; exit 0"]),
         "asked_beside": stage.start("asked_beside", ["bash", "-c", "sleep 3; kill -TERM $$"]),
     }  # fmt: skip
@@ -260,7 +266,7 @@ def _disk_deaths(stage: Stage) -> None:
 
 
 def _line(code: str, path: Path) -> str:
-    return f'{sys.executable} -S -c "import sys; {code}" {path}'
+    return f'{stranger.vmsonar()[0]} -S -c "import sys; {code}" {path}'
 
 
 def _froze(place: Path) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vmsonar_archive.records import EventRow
+from vmsonar_archive.records import EventRow, GapRow
 from vmsonar_inspect.inspection import Inspection, InspectionSettings, opened
 
 from tests.inspect.show.comparing import compare
@@ -88,6 +88,13 @@ def test_a_job_whose_leader_went_first_goes_on(tmp_path: Path) -> None:
     }
 
 
+def test_a_kernel_that_does_not_tell_is_the_reason(tmp_path: Path) -> None:
+    told = "the kernel does not tell births and deaths here"
+    gap = GapRow(collector="process", reason="lifeline", detail=f"{told}: built without")
+    machine = Machine(loads=[Load(100, "./serve", begin=0, end=100)], gaps=[(0, gap)])
+    assert ends(machine, tmp_path) == {"100 ./serve": f"not known: {told}"}
+
+
 def container_end(machine: Machine, folder: Path) -> str | None:
     root = machine.record(folder / "archive", 300)
     with opened([root], InspectionSettings()) as found:
@@ -138,6 +145,9 @@ def test_the_story_the_lists_and_json_say_the_same(
     (summary,) = ask(capsys, graveyard)
     wrong = {event["what"] for event in summary["wrong"]}
     assert words in wrong
+    # A job's sentence tells of its members: they are not listed, or marked in the charts, once more.
+    assert DEATHS["member killed"].words in wrong
+    assert "cc1 ended: SIGKILL" not in wrong
     # What somebody asked for, and success, are no trouble.
     assert not wrong & {"exit 0", "SIGTERM, sender unknown"}
 
@@ -161,7 +171,7 @@ def test_events_by_kind_job_and_time(graveyard: Path, capsys: pytest.CaptureFixt
     assert {event["event"] for event in only} == {"container_oom", "teardown_notice"}
     pgid, last = places()["member killed"]
     own = ask(capsys, graveyard, "events", "--job", pgid)
-    assert [event["what"] for event in own] == ["a process ended: SIGKILL", DEATHS["member killed"].words]
+    assert [event["what"] for event in own] == ["cc1 ended: SIGKILL", DEATHS["member killed"].words]
     since = START + timedelta(seconds=last)
     cut = ask(capsys, graveyard, "events", "--from", f"{since:%FT%TZ}",
               "--to", f"{since + timedelta(seconds=60):%FT%TZ}")  # fmt: skip

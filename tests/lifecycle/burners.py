@@ -6,6 +6,8 @@ from pathlib import Path
 
 from vmsonar_archive.read.reader import open_archive
 from vmsonar_archive.records import EventRow, GapRow, JobInfoRow, JobRow, Sample
+from vmsonar_inspect.inspection import InspectionSettings
+from vmsonar_inspect.inspection import opened as inspected
 
 from tests.accuracy import stage
 from tests.lifecycle.conftest import REPOSITORY
@@ -111,9 +113,6 @@ class Recorded:
     def last(self, pgid: int) -> JobRow:
         return self.rows[pgid][-1]
 
-    def exits_of(self, pgid: int) -> list[EventRow]:
-        return [event for event in self.exits if event.pgid == pgid]
-
 
 def read(bundle: Path) -> Recorded:
     found = Recorded()
@@ -121,6 +120,12 @@ def read(bundle: Path) -> Recorded:
         for sample in opened.samples():
             _take(sample, found)
     return found
+
+
+def sentences(bundle: Path) -> dict[int, str]:
+    """How each job ended, by its process group."""
+    with inspected([bundle], InspectionSettings()) as found:
+        return {job.pgid: job.ending.words or "" for job in found.jobs if job.pgid is not None}
 
 
 def _take(sample: Sample, found: Recorded) -> None:

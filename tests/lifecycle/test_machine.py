@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from vmsonar_archive.read.reader import open_archive
 from vmsonar_archive.verify.path import verify_path
+from vmsonar_inspect.inspection import InspectionSettings, opened
 
 from tests.parts import requires
 from tests.real.machine import Machine
@@ -119,7 +120,8 @@ HUNGRY = "held = []\nwhile True: held.append(bytearray(b'x') * 2**24)"
 
 def test_memory_that_runs_out_costs_the_work_and_not_the_recorder(on):
     pid = recorder(on)
-    on.run("systemd-run", "--quiet", "--unit", "hungry", "python3", "-c", HUNGRY)
+    on.run("sh", "-c", "cp $(readlink -f /usr/bin/python3) /usr/bin/hungry")
+    on.run("systemd-run", "--quiet", "--unit", "hungry", "/usr/bin/hungry", "-c", HUNGRY)
     on.wait("systemctl show -P Result hungry | grep -q oom-kill", 120)
     wait_for_more(on)
     assert recorder(on) == pid
@@ -163,12 +165,35 @@ def test_real_containers_on_cgroup_v2_are_named_by_the_companion(on):
     on.run("systemctl", "stop", "docker.socket", "docker")
 
 
+def said(bundles: list[Path], command: str) -> str | None:
+    """How the only job of that command ended, in words."""
+    with opened(bundles, InspectionSettings()) as found:
+        (job,) = [job for job in found.jobs if (job.command or "").split(" ")[0].endswith(command)]
+    return job.ending.words
+
+
 def test_what_happened_is_in_the_bundle_of_the_orderly_end(on, tmp_path: Path):
     """All that the tests before did to this machine."""
+    # It is asked to end while the recorder is still there.
+    lasting = (
+        "systemd-run",
+        "--quiet",
+        "--unit",
+        "lasting",
+        "-p",
+        "After=vmsonar.service vmsonar-accounts.service",
+    )
+    on.run("cp", "/bin/sleep", "/bin/lasting")
+    on.run(*lasting, "/bin/lasting", "infinity")
+    wait_for_more(on)
     on.power_off()
     container, limit = (on.copy_out("/root", tmp_path / "root") / "container").read_text().split()
     found = []
-    for bundle in sorted(on.copy_out("/srv/results", tmp_path / "results").iterdir()):
+    bundles = sorted(on.copy_out("/srv/results", tmp_path / "results").iterdir())
+    assert said(bundles, "lasting") == "SIGTERM at shutdown"
+    memory = "for lack of memory in the machine or a control group"
+    assert said(bundles, "hungry") == f"SIGKILL by the kernel, {memory}"
+    for bundle in bundles:
         report = verify_path(bundle)
         assert report.ok, report.findings
         with open_archive(bundle) as archive:

@@ -8,12 +8,13 @@ from typing import Any
 
 from vmsonar_archive.records import EventRow, FilesystemRow, Row
 
-from tests.making.machines import GIB, MIB, START, Box, Load, Machine, box_id
+from tests.making.machines import GIB, MIB, START, Box, Curve, Load, Machine, box_id
 
-KILL, TERM, SEGV, ABRT, PIPE, XFSZ = 9, 15, 11, 6, 13, 25
+KILL, TERM, SEGV, ABRT, BUS, PIPE, XFSZ = 9, 15, 11, 6, 7, 13, 25
 SCRATCH = {"device_major": 8, "device_minor": 17, "mount_point": "/scratch", "fs_type": "ext4", "read_only": False,
            "bytes_total": 100 * GIB, "bytes_available": 50 * GIB,
            "inodes_total": 1000, "inodes_available": 900}  # fmt: skip
+DATA = SCRATCH | {"device_minor": 18, "mount_point": "/data"}
 OVERLAY = {"device_major": 0, "device_minor": 61, "mount_point": "/var/lib/box/merged", "fs_type": "overlay",
            "read_only": False, "bytes_total": 10 * GIB, "bytes_available": 5 * GIB}  # fmt: skip
 
@@ -31,6 +32,8 @@ class Death:
     #: More events: the second after its last sample, and what they say.
     events: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
     killed: int = 0
+    #: Bytes that it wrote in its last minute.
+    wrote: float = 0.0
 
 
 def code(number: int, **more: Any) -> dict[str, Any]:
@@ -79,21 +82,36 @@ DEATHS: dict[str, Death] = {
     "broken pipe": Death("SIGPIPE, the kernel's signal to who writes where nobody reads", signal(PIPE)),
     "abort": Death("SIGABRT, core dumped", signal(ABRT, core_dumped=True)),
     "traceback": Death("exit 1", code(1)),
-    "full disk": Death("exit 1, 3 s after /scratch had 0 bytes free", code(1),
-                       rows=[disk(0, bytes_available=0), disk(20)]),
-    "disk full for long": Death("exit 1, while /scratch had 4.0 KiB free, for 73 s by then", code(1),
+    "full disk": Death(
+        "exit 1, 3 s after /scratch had 0 bytes free; it had just written 2.0 GiB", code(1), wrote=2 * GIB,
+        rows=[disk(-60, bytes_available=2 * GIB), disk(0, bytes_available=0), disk(20)],
+    ),
+    "unrelated job beside a full disk": Death(
+        "exit 7, at the same time /scratch had 0 bytes free", code(7), wrote=100 * MIB,
+        rows=[disk(-60, bytes_available=2 * GIB), disk(0, bytes_available=0), disk(20)],
+    ),
+    "one that wrote much more than was filled": Death(
+        "exit 7, at the same time /data had 0 bytes free", code(7), wrote=30 * GIB,
+        rows=[disk(-60, DATA, bytes_available=2 * GIB), disk(0, DATA, bytes_available=0), disk(20, DATA)],
+    ),
+    "mapped file on a full disk": Death(
+        "SIGBUS, 3 s after /scratch had 0 bytes free", signal(BUS), rows=[disk(0, bytes_available=0), disk(20)]
+    ),
+    "disk full for long": Death("exit 1, at the same time /scratch had 4.0 KiB free, for 73 s by then", code(1),
                                 rows=[disk(-70, bytes_available=4096), disk(0, bytes_available=8192), disk(40)]),
     "disk full just after": Death("exit 1, at the same time /scratch had 0 bytes free", code(1),
                                   rows=[disk(10, bytes_available=0), disk(40)]),
     "success beside a full disk": Death("exit 0", code(0), rows=[disk(0, bytes_available=0), disk(40)]),
     "asked to go beside a full disk": Death("SIGTERM, sender unknown", signal(TERM),
                                             rows=[disk(0, bytes_available=0), disk(40)]),
-    "no inodes": Death("exit 1, 3 s after /scratch had 0 inodes free", code(1),
+    "no inodes": Death("exit 1, at the same time /scratch had 0 inodes free", code(1),
                        rows=[disk(0, inodes_available=0), disk(40)]),
-    "read-only": Death("exit 1, 3 s after /scratch turned read-only", code(1),
-                       rows=[disk(0, read_only=True), disk(40)]),
+    "read-only": Death("exit 1, at the same time /scratch turned read-only", code(1),
+                       rows=[disk(0, read_only=True), disk(20)]),
+    "read-only for long": Death("exit 1, at the same time /scratch was read-only, for 73 s by then", code(1),
+                                rows=[disk(-70, read_only=True), disk(40)]),
     "quota of a container": Death(
-        "exit 28, 3 s after /var/lib/box/merged had 0 bytes free", code(28), box=box(3),
+        "exit 28, at the same time /var/lib/box/merged had 0 bytes free", code(28), box=box(3),
         rows=[disk(-20, OVERLAY), disk(0, OVERLAY, bytes_available=0), disk(40, OVERLAY)],
     ),
     "limit of processes": Death(
@@ -109,6 +127,10 @@ DEATHS: dict[str, Death] = {
         "exit 1, 1 s after cc1 in it ended: SIGKILL, sender unknown", code(1, program="make"), command="make -j",
         events=[(2, {"event_type": "exit", "subject": "process", "program": "cc1", "pid": 5, **signal(KILL)})],
     ),
+    "nameless member killed": Death(
+        "exit 2, 1 s after a child of make in it ended: SIGSEGV", code(2, program="make"), command="make -j",
+        events=[(2, {"event_type": "exit", "subject": "process", "started_by": "make", "pid": 5, **signal(SEGV)})],
+    ),
     "leader first": Death(
         "exit 0; its last member ended 40 s later: exit 3", code(0),
         events=[(43, {"event_type": "exit", "subject": "job", **code(3)})],
@@ -122,10 +144,10 @@ DEATHS: dict[str, Death] = {
     ),
     "nothing": Death("not known: how it ended was not recorded"),
     # Last, because a notice holds for half an hour.
-    "reclaimed": Death("SIGTERM, at the reclaim notice of 08:54 UTC", signal(TERM),
+    "reclaimed": Death("SIGTERM, at the reclaim notice of 09:03 UTC", signal(TERM),
                        events=[(-9, {"event_type": "teardown_notice"})]),
     "crash after the notice": Death("SIGSEGV", signal(SEGV)),
-    "reclaimed later": Death("SIGKILL, 4 min after the reclaim notice of 08:54 UTC", signal(KILL)),
+    "reclaimed later": Death("SIGKILL, 4 min after the reclaim notice of 09:03 UTC", signal(KILL)),
 }  # fmt: skip
 
 
@@ -151,6 +173,10 @@ def _events(name: str) -> Iterator[tuple[float, EventRow]]:
         yield last + at, EventRow(**row)
 
 
+def _in_the_last_minute(wrote: float, last: float) -> Curve:
+    return lambda second: wrote / 60 if last - 60 < second <= last else 0.0
+
+
 def make_deaths(root: Path) -> Path:
     """Records all of them on one machine."""
     machine = Machine(interval=10)
@@ -159,7 +185,8 @@ def make_deaths(root: Path) -> Path:
         end = last + 40 if name == "leader first" else last
         box_of = death.box and death.box.container_id
         memory = 31 * MIB if death.box and death.box.limit == 32 * MIB else 1000 * MIB
-        machine.loads.append(Load(pgid, death.command, begin=0, end=end, container=box_of, memory=memory))
+        machine.loads.append(Load(pgid, death.command, begin=0, end=end, container=box_of, memory=memory,
+                                  write=_in_the_last_minute(death.wrote, last)))  # fmt: skip
         machine.events += _events(name)
         machine.more += [(last + at, kind, row) for at, kind, row in death.rows]
         machine.kills += (last + 3,) * death.killed

@@ -41,6 +41,10 @@ class EventRow(Row, kw_only=True):
         Choice | None, about("what an exit is of: process, job, container, unit, batch_job or run")
     ] = None
     program: Annotated[Text | None, about("name of the program it is about", Sensitivity.COMMAND)] = None
+    started_by: Annotated[
+        Text | None,
+        about("program of who started it, where its own is not known", Sensitivity.COMMAND),
+    ] = None
     exit_code: Annotated[Ident | None, about("exit code, where it ended by itself")] = None
     exit_signal: Annotated[Ident | None, about("number of the signal that ended it")] = None
     core_dumped: Annotated[Flag | None, about("the signal left a core dump, or would have")] = None

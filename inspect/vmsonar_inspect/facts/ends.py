@@ -4,7 +4,7 @@ Proven is only what the kernel's own counters and signals leave no other reading
 called so.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import itemgetter
@@ -12,13 +12,13 @@ from operator import itemgetter
 from vmsonar_archive.system.text import plain
 
 from vmsonar_inspect.facts import statuses, units
-from vmsonar_inspect.facts.filesystems import Shortage, query_shortages
+from vmsonar_inspect.facts.filesystems import FILLING, Shortage, query_shortages
 from vmsonar_inspect.facts.model import ContainerUse, Ending, JobUse
-from vmsonar_inspect.facts.queries import LIMIT_RISES, Key, Queries, Record, grouped
+from vmsonar_inspect.facts.queries import LIMIT_RISES, Key, Queries, Record, grouped, names_of
 from vmsonar_inspect.facts.statuses import Status, status_of
 
 RUNNING = "still running at the last sample"
-_NOT_TOLD = "not known: how it ended was not recorded"
+_NOT_RECORDED = "how it ended was not recorded"
 
 #: How long something that killed may have happened before the end, where both moments are exact.
 _AT_ONCE = timedelta(seconds=10)
@@ -26,6 +26,8 @@ _AT_NOTICE = timedelta(seconds=150)
 _NOTICE_HOLDS = timedelta(minutes=30)
 _SHUTDOWN = timedelta(seconds=60)
 _RECENT = timedelta(seconds=60)
+#: Who wrote at least this part of what filled a file system, and not many times as much, wrote there.
+_PART = 0.1
 _GOING_DOWN = {
     **dict.fromkeys(("poweroff", "halt"), "shutdown"),
     **dict.fromkeys(("reboot", "kexec", "soft_reboot"), "reboot"),
@@ -43,11 +45,22 @@ class Cause:
     is_proven: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """What ended, as far as causes ask."""
+
+    container: str | None = None
+    #: Bytes that it is known to have written to a file system as that filled.
+    wrote: Callable[[Shortage], float] = lambda _: 0.0
+
+
 @dataclass(slots=True)
 class _Evidence:
     """What one archive tells that may end something."""
 
     interval: timedelta
+    #: Why nobody tells of ends here, where that is so.
+    silence: str = _NOT_RECORDED
     #: Exits of jobs and their members, by process group.
     exits: dict[int, list[Record]] = field(default_factory=dict)
     #: Exits and deaths of containers, by id.
@@ -69,11 +82,14 @@ class Ends:
     def __init__(
         self, queries: Queries, events: Iterable[Record], intervals: Mapping[str, float | None]
     ) -> None:
+        self._queries = queries
         self._of = {
             archive: _Evidence(timedelta(seconds=interval or 10.0)) for archive, interval in intervals.items()
         }
         for archive, rows in grouped(events, itemgetter("archive")).items():
             _sort_in(self._of[archive], rows)
+        for row in queries.rows(_SILENCES):
+            self._of[row["archive"]].silence = row["detail"].partition(":")[0]
         if queries.has("container"):
             for row in queries.rows(_RISES):
                 self._of[row["archive"]].rises.setdefault(row["container_id"], []).append(row)
@@ -95,26 +111,37 @@ class Ends:
         if not own:
             return self._untold(known, job)
         members = [status_of(row) for row in told if row["subject"] == "process"]
-        ending = self._judged(known, own[0], job.container_id, members)
+        subject = _Subject(job.container_id, lambda shortage: self._written(key, job, shortage))
+        ending = self._judged(known, own[0], subject, members)
         last = own[-1]
         if last.time - own[0].time > timedelta(seconds=1):
             later = units.duration((last.time - own[0].time).total_seconds())
             return replace_words(ending, f"{ending.words}; its last member ended {later} later: {last.words}")
         return ending
 
+    def _written(self, key: Key, job: JobUse, shortage: Shortage) -> float:
+        """What a job wrote as a file system filled; 0 where that is no fair part of what filled it, or not known."""
+        fell = shortage.fell or 0.0
+        if not fell or (job.write_bytes or 0.0) < _PART * fell:
+            return 0.0
+        span = {"since": shortage.since - FILLING, "until": shortage.since + self._of[key[0]].interval}
+        (row,) = self._queries.rows(_WRITTEN, **names_of(key), **span)
+        written = float(row["written"] or 0.0)
+        return written if _PART * fell <= written <= fell / _PART else 0.0
+
     def _untold(self, known: _Evidence, job: JobUse) -> Ending:
         """The end of a job of which nobody told the status: that of its container, or what was near."""
-        moment = job.end or job.last
+        moment, untold = job.end or job.last, f"not known: {plain(known.silence)}"
         if moment is None:
-            return Ending(words=_NOT_TOLD)
+            return Ending(words=untold)
         for row in reversed(known.deaths.get(job.container_id or "", ())):
             status = status_of(row)
             if status.is_known and abs(status.time - moment) <= 3 * known.interval + _AT_ONCE:
-                ending = self._judged(known, status, job.container_id)
+                ending = self._judged(known, status, _Subject(job.container_id))
                 return replace_words(ending, f"its container ended: {ending.words}")
         status = Status(moment, is_exact=job.end is not None)
-        cause = next(self._causes(known, status, job.container_id, ()), None)
-        words = _NOT_TOLD if cause is None else f"{_NOT_TOLD}; {cause.words.removeprefix(', ')}"
+        cause = next(self._causes(known, status, _Subject(job.container_id), ()), None)
+        words = untold if cause is None else f"{untold}; {cause.words.removeprefix(', ')}"
         return Ending(words=words, cause=None if cause is None else cause.kind)
 
     def of_container(self, container: ContainerUse) -> Ending:
@@ -126,12 +153,12 @@ class Ends:
         # The kernel tells a signal where the engine has a number for it.
         near = [each for each in found if each.is_known and found[-1].time - each.time <= known.interval]
         status = next((each for each in near if each.signal is not None), near[-1] if near else found[-1])
-        return self._judged(known, status, container.container_id)
+        return self._judged(known, status, _Subject(container.container_id))
 
     def _judged(
-        self, known: _Evidence, status: Status, container: str | None, members: Iterable[Status] = ()
+        self, known: _Evidence, status: Status, subject: _Subject, members: Iterable[Status] = ()
     ) -> Ending:
-        cause = None if status.code == 0 else next(self._causes(known, status, container, members), None)
+        cause = None if status.code == 0 else next(self._causes(known, status, subject, members), None)
         words = status.words
         if cause is not None:
             words += cause.words
@@ -148,34 +175,33 @@ class Ends:
         )
 
     def _causes(
-        self, known: _Evidence, status: Status, container: str | None, members: Iterable[Status]
+        self, known: _Evidence, status: Status, subject: _Subject, members: Iterable[Status]
     ) -> Iterator[Cause]:
         """What may have ended it, the strongest evidence first."""
-        yield from _container_memory(known, status, container)
-        yield from self._member(known, status, container, members)
+        yield from _container_memory(known, status, subject.container)
+        yield from self._member(known, status, subject, members)
         # A request to end says nothing of what the program met.
         if status.by_signal in (None, statuses.ABRT, statuses.BUS):
-            yield from _shortage(known, status)
-            yield from _pids(known, status, container)
+            yield from _shortage(known, status, subject)
+            yield from _pids(known, status, subject.container)
         yield from _machine_memory(known, status)
         if status.by_signal not in statuses.CRASHES:
             yield from _notice(known, status)
             yield from _shutdown(known, status)
 
     def _member(
-        self, known: _Evidence, status: Status, container: str | None, members: Iterable[Status]
+        self, known: _Evidence, status: Status, subject: _Subject, members: Iterable[Status]
     ) -> Iterator[Cause]:
         """A member that a signal had ended just before its leader gave up."""
         for member in sorted(members, key=lambda each: each.time, reverse=True):
             passed = status.time - member.time
             # A container's first process takes all others with it, and they are told before it.
-            is_swept = container is not None and member.signal == statuses.KILL
+            is_swept = subject.container is not None and member.signal == statuses.KILL
             if is_swept or member.signal is None or status.signal is not None:
                 continue
             if timedelta(0) <= passed <= _AT_ONCE:
-                name = plain(member.program or "one of its processes")
-                words = self._judged(known, member, container).words
-                yield Cause("member", f", {_after(passed)} {name} in it ended: {words}")
+                words = self._judged(known, member, subject).words
+                yield Cause("member", f", {_after(passed)} {member.who} in it ended: {words}")
 
 
 def replace_words(ending: Ending, words: str) -> Ending:
@@ -301,26 +327,26 @@ def _shutdown(known: _Evidence, status: Status) -> Iterator[Cause]:
             yield Cause("shutdown", f" at {goal}" if asked else f", at the same time as the {goal}")
 
 
-def _shortage(known: _Evidence, status: Status) -> Iterator[Cause]:
-    """A file system without room, or turned read-only, when it ended."""
+def _shortage(known: _Evidence, status: Status, subject: _Subject) -> Iterator[Cause]:
+    """A file system without room, or turned read-only, when it ended; who wrote there comes first."""
     # Room is asked for at every sample, the table of mounts every ten seconds at least.
     late = known.interval + timedelta(seconds=1)
-    held = [
-        each
-        for each in known.shortages
-        if each.holds(status.time, late + _AT_ONCE if each.kind == "read_only" else late)
-    ]
-    for each in sorted(held, key=lambda one: abs(status.time - one.since)):
+    near = []
+    for each in known.shortages:
+        if not each.holds(status.time, late + _AT_ONCE if each.kind == "read_only" else late):
+            continue
         passed = status.time - each.since
-        if passed < timedelta(0) or not status.is_exact:
-            words = f", at the same time {each.words}"
-        elif passed <= _RECENT:
-            words = f", {_after(passed)} {each.words}"
-        elif each.kind == "read_only":
-            words = f", {units.duration(passed.total_seconds())} after {each.words}"
-        else:
-            words = f", while {each.words}, for {units.duration(passed.total_seconds())} by then"
-        yield Cause(each.kind, words)
+        if each.kind == "disk_full" and status.is_exact and timedelta(0) <= passed <= _RECENT:
+            after = f", {_after(passed)} {each.words()}"
+            if wrote := subject.wrote(each):
+                yield Cause(each.kind, f"{after}; it had just written {units.size(wrote)}")
+            elif status.by_signal == statuses.BUS:  # what a mapped file without room brings about
+                yield Cause(each.kind, after)
+        near.append((abs(passed), each))
+    for passed, each in sorted(near, key=itemgetter(0)):
+        is_new = passed <= _RECENT
+        lasting = "" if is_new else f", for {units.duration(passed.total_seconds())} by then"
+        yield Cause(each.kind, f", at the same time {each.words(is_new)}{lasting}")
 
 
 def _pids(known: _Evidence, status: Status, container: str | None) -> Iterator[Cause]:
@@ -346,4 +372,12 @@ _LIMITS = """
     SELECT archive, container_id, MAX(memory_limit) AS memory_limit, MAX(processes_limit) AS processes_limit,
         MAX(GREATEST(COALESCE(memory_peak, 0), COALESCE(memory_used, 0))) AS memory_peak
     FROM container GROUP BY archive, container_id"""
+_WRITTEN = """
+    SELECT SUM(write_bytes_per_second * interval_seconds) AS written FROM job_rates
+    WHERE archive = $archive AND boot = $boot AND pgid = $pgid AND start_ticks = $start
+        AND time > $since AND time <= $until"""
+# What a recorder says at its start; what could not be followed for a while is no such reason.
+_SILENCES = """
+    SELECT archive, arg_max(detail, time) AS detail FROM gap
+    WHERE collector = 'process' AND reason = 'lifeline' AND detail NOT LIKE 'more began %' GROUP BY archive"""
 _MACHINE_KILLS = "SELECT archive, time, oom_kills FROM node_steps WHERE oom_kills > 0 ORDER BY time"

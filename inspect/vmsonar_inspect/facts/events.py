@@ -74,7 +74,7 @@ def happening(
         kind=KINDS.get(row["event_type"]),
         what=_what(row, job, limits.get(container or "")),
         subject=subject,
-        program=row["program"] or (job.program if job is not None else None),
+        program=row["program"] or (job.program if job is not None and row["subject"] != "process" else None),
         job=job and job.job,
         job_series_id=job and job.series_id,
     )
@@ -107,12 +107,14 @@ def _exit_words(row: Record, job: JobUse | None) -> str:
     told = job.ending if job is not None and row["subject"] == "job" else None
     same = told is not None and (told.exit_code, told.exit_signal) == (status.code, status.signal)
     words = told.words if told is not None and same and told.words else status.words
-    return f"a process ended: {words}" if row["subject"] == "process" else words
+    return f"{status.who} ended: {words}" if row["subject"] == "process" else words
 
 
 def is_wrong(event: Happening, job: JobUse | None) -> bool:
     """Whether it belongs on the first screen; ends that were asked for and short attempts do not."""
     if event.event == "exit":
+        if event.pid is not None and event.pid != event.pgid:
+            return False  # a member: its job's own sentence tells of it
         return event.exit_code != 0 and job is not None and _is_bad_end(job)
     if event.event == "boot_end":
         return event.what is not None and event.what.endswith("no farewell")

@@ -9,19 +9,30 @@ from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.model import FilesystemUse
 from vmsonar_inspect.facts.queries import Queries, Record, grouped, struct_of
 
-#: Less than a thousandth of it and less than this many bytes available is full; the rules say the same.
+#: Before a file system is full, this long at least is what filled it recorded: a row is written every minute.
+FILLING = timedelta(seconds=120)
+#: Full is what has at most this many bytes available and at most a thousandth, or hardly enough for one write; the
+#: rules say the same.
 FULL_BYTES = 16 * 2**20
+_TOO_FEW = 2**16
+_LEAST_SIZE = 2**20
 FULL_INODES = 100
 
-_FULL = f"bytes_available <= {FULL_BYTES} AND bytes_available <= bytes_total / 1000"
+_FULL = (
+    f"bytes_available <= {FULL_BYTES} AND bytes_total >= {_LEAST_SIZE}"
+    f" AND (bytes_available <= bytes_total / 1000 OR bytes_available <= {_TOO_FEW})"
+)
 _NO_INODES = f"inodes_available <= {FULL_INODES} AND inodes_available <= inodes_total / 1000"
 _DEVICE = "archive, boot, device_major, device_minor"
 
 # Times in a row in which a condition held, or did not.
 _SPELLS = """
     WITH marked AS (
-        SELECT {device}, time, seq, mount_point, fs_type, {least} AS least, {lacks} AS lacks FROM filesystem
-        WHERE {known}
+        SELECT {device}, time, seq, mount_point, fs_type, {least} AS least, {lacks} AS lacks,
+            GREATEST(LAG({least}) OVER (PARTITION BY {device} ORDER BY seq), MAX({least}) OVER (
+                PARTITION BY {device} ORDER BY time RANGE BETWEEN {filling} PRECEDING AND CURRENT ROW
+            )) - {least} AS fell
+        FROM filesystem WHERE {known}
     ),
     changed AS (
         SELECT marked.*, CASE WHEN lacks = LAG(lacks) OVER w THEN 0 ELSE 1 END AS is_new
@@ -31,7 +42,7 @@ _SPELLS = """
         SELECT changed.*, SUM(is_new) OVER (PARTITION BY {device} ORDER BY seq) AS spell FROM changed
     )
     SELECT {device}, spell, BOOL_AND(lacks) AS lacks, MIN(time) AS since, MIN(least) AS least,
-        arg_max(mount_point, seq) AS mount_point, arg_max(fs_type, seq) AS fs_type
+        arg_min(fell, seq) AS fell, arg_max(mount_point, seq) AS mount_point, arg_max(fs_type, seq) AS fs_type
     FROM numbered GROUP BY {device}, spell ORDER BY {device}, spell"""
 
 _CAN_WRITE = "read_only IS NOT TRUE"
@@ -40,7 +51,7 @@ _HAS_INODES = f"inodes_available IS NOT NULL AND inodes_total > 0 AND {_CAN_WRIT
 _KINDS = {
     "disk_full": (_FULL, "bytes_available", _HAS_SIZE),
     "no_inodes": (_NO_INODES, "inodes_available", _HAS_INODES),
-    "read_only": ("read_only", "NULL", "read_only IS NOT NULL"),
+    "read_only": ("read_only", "CAST(NULL AS BIGINT)", "read_only IS NOT NULL"),
 }  # fmt: skip
 
 
@@ -54,11 +65,12 @@ class Shortage:
     since: datetime
     #: The first row that shows it otherwise.
     until: datetime | None
+    #: By how much its free bytes fell until then, in the minutes before.
+    fell: float | None = None
 
-    @property
-    def words(self) -> str:
+    def words(self, is_new: bool = True) -> str:
         if self.kind == "read_only":
-            return f"{self.place} turned read-only"
+            return f"{self.place} {'turned' if is_new else 'was'} read-only"
         if self.kind == "no_inodes":
             return f"{self.place} had {units.count(self.least)} inodes free"
         return f"{self.place} had {'0 bytes' if not self.least else units.size(self.least)} free"
@@ -74,7 +86,16 @@ def query_shortages(queries: Queries) -> dict[str, list[Shortage]]:
         (row["archive"], shortage)
         for kind, (lacks, least, known) in _KINDS.items()
         for row, shortage in _spells(
-            kind, queries.rows(_SPELLS.format(device=_DEVICE, lacks=lacks, least=least, known=known))
+            kind,
+            queries.rows(
+                _SPELLS.format(
+                    device=_DEVICE,
+                    lacks=lacks,
+                    least=least,
+                    known=known,
+                    filling=f"INTERVAL {FILLING.seconds} SECONDS",
+                )
+            ),
         )
     ]
     return {
@@ -89,7 +110,7 @@ def _spells(kind: str, rows: list[Record]) -> Iterator[tuple[Record, Shortage]]:
             # What was read-only from the first is meant to be.
             if row["lacks"] and (place or kind != "read_only"):
                 until = own[place + 1]["since"] if place + 1 < len(own) else None
-                yield row, Shortage(kind, place_of(row), row["least"], row["since"], until)
+                yield row, Shortage(kind, place_of(row), row["least"], row["since"], until, row["fell"])
 
 
 def place_of(row: Record) -> str:

@@ -58,6 +58,11 @@ class Queries:
             self.connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608
 
 
+def names_of(key: Key) -> dict[str, Any]:
+    """A job's key as the parameters of a query."""
+    return dict(zip(("archive", "boot", "pgid", "start"), key, strict=True))
+
+
 _NODE_STEPS = """
     CREATE OR REPLACE TEMP TABLE node_steps AS
     SELECT r.archive, r.run, r.seq, r.time, r.interval_seconds, r.cpus, r.cpu_busy_cores, r.cpu_steal_cores,

@@ -40,6 +40,7 @@ class Status:
     core_dumped: bool = False
     source: str | None = None
     program: str | None = None
+    started_by: str | None = None
     detail: str | None = None
     #: Whether the time is that of the end, and not of the sample that found it.
     is_exact: bool = False
@@ -47,6 +48,12 @@ class Status:
     @property
     def is_known(self) -> bool:
         return self.code is not None or self.signal is not None
+
+    @property
+    def who(self) -> str:
+        """What ended, as far as it has a name."""
+        starter = f"a child of {plain(self.started_by)}" if self.started_by else "a process"
+        return plain(self.program) if self.program else starter
 
     @property
     def by_signal(self) -> int | None:
@@ -97,6 +104,7 @@ def status_of(row: Record) -> Status:
         core_dumped=bool(row["core_dumped"]),
         source=row["exit_source"] or ("engine" if row["event_type"] == "container_die" else None),
         program=row["program"],
+        started_by=row["started_by"],
         detail=row["detail"] if row["event_type"] == "exit" else None,
         is_exact=row["happened"] is not None,
     )

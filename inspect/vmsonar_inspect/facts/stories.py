@@ -1,17 +1,12 @@
 """The story of one job: its course, its processes, and what happened to it."""
 
 from datetime import timedelta
-from typing import Any
 
 from vmsonar_inspect.facts.model import Happening, JobUse, ProcessUse, StoryMoment
-from vmsonar_inspect.facts.queries import JOBS_ON_GPUS, Key, Queries, struct_of, weighted_mean
+from vmsonar_inspect.facts.queries import JOBS_ON_GPUS, Key, Queries, names_of, struct_of, weighted_mean
 from vmsonar_inspect.facts.timeline import Steps
 
 _PROCESSES = 20
-
-
-def _names(key: Key) -> dict[str, Any]:
-    return dict(zip(("archive", "boot", "pgid", "start"), key, strict=True))
 
 
 def concerns(event: Happening, job: JobUse) -> bool:
@@ -33,9 +28,9 @@ def query_course(
     early = job.first - timedelta(seconds=(interval or 1.0) / 2)
     steps = Steps.over(job.first, job.last, most, interval).reaching(early)
     queries.require_node_steps()
-    rows = steps.rows(queries, _COURSE, "j.time", **_names(key))
+    rows = steps.rows(queries, _COURSE, "j.time", **names_of(key))
     count = max((row["place"] + 1 for row in rows), default=0)
-    rows += steps.rows(queries, _CARDS, **_names(key)) if job.gpus else []
+    rows += steps.rows(queries, _CARDS, **names_of(key)) if job.gpus else []
     return steps.filled(StoryMoment, rows, count)
 
 
@@ -44,7 +39,7 @@ def query_processes(queries: Queries, key: Key) -> list[ProcessUse]:
     columns = {"first": "first_time", "last": "last_time", "resident_peak_bytes": "resident_peak"}
     return [
         struct_of(ProcessUse, row, columns, command=row["command"] or row["program"])
-        for row in queries.rows(_MEMBERS, **_names(key))
+        for row in queries.rows(_MEMBERS, **names_of(key))
     ]
 
 

@@ -64,6 +64,26 @@ def test_memory_does_not_grow_with_samples() -> None:
     assert grown(600, 200) < MB
 
 
+def anonymous(pid: int) -> int:
+    """Bytes of its own, whoever else has the same libraries."""
+    return int(Path(f"/proc/{pid}/status").read_text().split("RssAnon:")[1].split()[0]) << 10
+
+
+def test_250_forks_a_second_do_not_grow_the_daemon(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "vmsonar.daemon", "--archive", str(tmp_path / "a"), "--interval", "1s"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as daemon:
+        try:
+            let_pass(6)
+            before = anonymous(daemon.pid)
+            with storm(250):
+                let_pass(25)
+                after = anonymous(daemon.pid)
+        finally:
+            daemon.terminate()
+    print(f"grew by {(after - before) / MB:.2f} MB")
+    assert after - before < 2 * MB
+
+
 @pytest.mark.chaos
 def test_ten_thousand_samples_take_no_more_memory_than_a_thousand() -> None:
     assert grown(10_000, 1_000) < MB

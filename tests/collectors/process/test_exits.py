@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ from vmsonar_archive.records import EventRow
 from tests.collectors.process.recorder import Recorder, recording
 from tests.parts import requires
 from tests.real.wait import let_pass
+from vmsonar.collectors.process.pidfds import MOST
 
 pytestmark = requires("connector")
+KERNEL = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
 
 
 @pytest.fixture
@@ -143,20 +146,88 @@ def test_good_ends_are_counted_and_failures_of_short_ones_told(recorder: Recorde
     assert {row.subject for row in failures} == {"process", "job"}  # the shell ends as its last command did
 
 
-def test_a_main_thread_that_ends_first_takes_the_status_with_it(recorder: Recorder, tmp_path: Path) -> None:
-    source = tmp_path / "headless.c"
+def test_failures_too_short_for_a_name_have_that_of_who_started_them(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    starter = tmp_path / "starter"
+    starter.write_text("#!/bin/sh\nfor n in 1 2 3 4 5 6 7 8 9 10; do /bin/false; done; sleep 1.2\n")
+    starter.chmod(0o755)
+    with subprocess.Popen([starter], process_group=0) as job:
+        let_pass(0.5)
+        recorder.sample()
+    failed = [row for row in exits(recorder, job.pid) if row.subject == "process"]
+    assert [row.exit_code for row in failed] == [1] * 10
+    # One that was caught before anybody waited for it has its own.
+    assert {(row.program, row.started_by) for row in failed} <= {(None, "starter"), ("false", None)}
+
+
+@pytest.fixture(scope="module")
+def headless(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program whose main thread ends at once, and another one two seconds later with the code 3."""
+    folder = tmp_path_factory.mktemp("headless")
+    source, program = folder / "headless.c", folder / "headless"
     source.write_text(
         "#include <pthread.h>\n#include <unistd.h>\n#include <stdlib.h>\n"
         "static void *run(void *x) { sleep(2); exit(3); return x; }\n"
         "int main(void) { pthread_t t; pthread_create(&t, 0, run, 0); pthread_exit(0); }\n"
     )
-    program = tmp_path / "headless"
     subprocess.run(["gcc", "-pthread", "-o", program, source], check=True)
-    with subprocess.Popen([program], process_group=0) as job:
-        let_pass(0.5)
-        recorder.sample()
-        assert exits(recorder, job.pid) == []
-        assert job.wait() == 3
+    return program
+
+
+def pidfds() -> int:
+    """How many are open here."""
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found += "pidfd" in os.readlink(f"/proc/self/fd/{name}")
+    return found
+
+
+def test_a_main_thread_that_ends_first(recorder: Recorder, headless: Path) -> None:
+    """Whoever listens hears the 0 of the main thread; a pidfd tells the status, however late it is waited for."""
+    job = subprocess.Popen([headless], process_group=0)
+    let_pass(0.5)
+    recorder.sample()
+    let_pass(2)
+    recorder.sample()
+    assert (exits(recorder, job.pid), pidfds()) == ([], 1)
+    assert job.wait() == 3
     recorder.sample()
     (row,) = exits(recorder, job.pid)
-    assert row.exit_code in (None, 3)  # never the 0 that the main thread ended with
+    assert (row.subject, row.program, row.runtime) == ("job", "headless", pytest.approx(2e9, abs=0.5e9))
+    if KERNEL >= (6, 15):
+        assert (row.exit_code, row.exit_source) == (3, "pidfd")
+    else:
+        assert (row.exit_code, row.exit_source) == (None, None)
+        assert row.detail is not None
+        assert "Linux 6.15" in row.detail
+    assert pidfds() == 0
+
+
+def test_an_older_kernel_does_not_tell_what_follows_the_main_thread(
+    recorder: Recorder, headless: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmsonar.collectors.process.pidfds.exit_status", lambda descriptor: None)
+    with subprocess.Popen([headless], process_group=0) as job:
+        let_pass(0.5)
+        recorder.sample()
+    recorder.sample()
+    (row,) = exits(recorder, job.pid)
+    assert (row.exit_code, row.exit_signal, row.exit_source) == (None, None, None)
+    assert row.detail is not None
+    assert row.detail.startswith("its main thread ended before the others")
+
+
+def test_so_many_pidfds_and_no_more(recorder: Recorder, headless: Path) -> None:
+    jobs = [subprocess.Popen([headless], process_group=0) for _ in range(MOST + 20)]
+    let_pass(0.8)
+    recorder.sample()
+    assert 0 < pidfds() <= MOST
+    for job in jobs:
+        assert job.wait(30) == 3
+    recorder.sample()
+    codes = [row.exit_code for job in jobs for row in exits(recorder, job.pid)]
+    assert len(codes) == len(jobs)
+    assert set(codes) <= {3, None}
+    assert pidfds() == 0

@@ -317,6 +317,20 @@ def test_ends_that_are_no_failures_get_no_verdict(
     assert said(failing(command, 8, 20.0, told, runtime), tmp_path) == []
 
 
+def test_the_rules_of_ends_and_room_are_silent_on_a_healthy_machine(tmp_path: Path) -> None:
+    """A disk in use, a container below its limit of processes, jobs that end well: nothing to say of any."""
+    machine, box = with_disk(lambda s: 40 * GIB - s % 300 * 2**20), Box(box_id(3), "web", processes_limit=64)
+    machine.boxes = [box]
+    machine.loads.append(Load(900, "./web", begin=0, container=box.container_id))
+    ends = [(500 + number, "python3 fit.py", 200.0 + 60 * number, {"exit_code": 0}) for number in range(10)]
+    assert said(ending(machine, *ends), tmp_path) == []
+
+
+def test_a_small_disk_with_a_few_blocks_left_is_full(tmp_path: Path) -> None:
+    left = with_disk(lambda s: 48 * 2**10, bytes_total=16 * 2**20)
+    assert said(left, tmp_path) == [("disk_filled", "file system /scratch", "had 48 KiB of 16 MiB left")]
+
+
 def test_a_few_quick_attempts_get_no_verdict(tmp_path: Path) -> None:
     assert said(failing("./try", 4, 20.0, {"exit_code": 1}), tmp_path) == []
 

@@ -15,6 +15,7 @@ from vmsonar.collectors.process.model import Job, Process
 
 #: Programs whose good ends are counted apart in one sample; all others are counted together.
 MOST_PROGRAMS = 50
+_HEADLESS = "its main thread ended before the others, and only Linux 6.15 or later can tell how those ended"
 
 
 class Exits:
@@ -76,13 +77,14 @@ class Exits:
             start_ticks=None if process is None else process.start_ticks,
             container_id=None if identity is None else identity.membership.container_id,
             program=_name(death, process),
+            started_by=_text(death.starter),
             runtime=death.ended - born if born else None,
             cpu_time=used or None,
         )
         if status is None:
-            row.detail = "not told: its main thread ended before the others"
+            row.detail = _HEADLESS
             return row
-        row.exit_source = "connector" if death.account is None or life.born else "accounts"
+        row.exit_source = death.source or "accounts"
         if os.WIFSIGNALED(status):
             row.exit_signal, row.core_dumped = os.WTERMSIG(status), os.WCOREDUMP(status) or None
         else:
@@ -112,7 +114,10 @@ class Exits:
 def _name(death: Death, process: Process | None) -> str | None:
     """What was read after its end, else at the last sample: before exec(2) it had another name."""
     sampled = process.comm if process is not None and death.final is None else b""
-    return _text(sampled or death.life.name or (process.comm if process is not None else b""))
+    known = sampled or death.life.name or (process.comm if process is not None else b"")
+    if not known and death.account is not None:
+        return death.account.name or None
+    return _text(known)
 
 
 def _text(name: bytes) -> str | None:

@@ -25,6 +25,7 @@ from vmsonar.collectors.process.lives import (
     known_and_open,
     used,
 )
+from vmsonar.collectors.process.pidfds import Pidfds
 from vmsonar.collectors.process.probes import Probe, group_of, is_group, is_there
 from vmsonar.host.proc_pid import (
     CHILD_MAJOR,
@@ -87,6 +88,9 @@ class Lifeline:
         self._due: set[int] = set()
         #: Those of `lives` that were born while we listened, by parent.
         self._children: dict[int, set[int]] = {}
+        self._pidfds = Pidfds()
+        #: Whose status a pidfd tells once they are waited for.
+        self._untold: list[Death] = []
         self._told = Interval(is_whole=False)
         self.trouble: str | None = None
         self._open()
@@ -97,6 +101,7 @@ class Lifeline:
         with self.lock:
             self._earn()
             self._drain()
+            self._ask_pidfds()
             told, self._told = self._told, Interval(is_whole=self._connector is not None)
             told.deaths += self._reaped()
             for pid, life in self.lives.items():
@@ -154,6 +159,7 @@ class Lifeline:
         if self._thread is not None:
             self._thread.join()
         self._hang_up()
+        self._pidfds.leave_all()
         os.close(self._wake)
         os.close(self._waker)
 
@@ -184,6 +190,8 @@ class Lifeline:
 
     def _forget(self) -> None:
         """What was known of lives is worth nothing after a gap."""
+        for life in self.lives.values():
+            self._pidfds.leave(life)
         self.lives.clear()
         self._children.clear()
         self._young.clear()
@@ -309,8 +317,14 @@ class Lifeline:
             life.main_ended, life.main_status = True, status
         elif life.main_ended and status != life.main_status:
             life.same_status = False
-        if life.main_ended and (life.threads <= 0 if life.born else self._is_over(pid)):
+        if not life.main_ended:
+            return
+        if life.threads <= 0 if life.born else self._is_over(pid):
             self._bury(life, when, life.main_status if life.same_status else None, reaper)
+        elif task == pid:
+            self._pidfds.follow(life)
+            if life in self._pidfds and self._ended_stat(life) is None:
+                self._pidfds.leave(life)  # too late: this is another process
 
     def _is_over(self, pid: int) -> bool:
         """Whether a process whose main thread has ended has no other thread left."""
@@ -322,12 +336,16 @@ class Lifeline:
         self._young.pop(life.pid, None)
         self._leave_parent(life)
         parent = self.lives.get(reaper)
-        death = Death(life, when, reaper, status, parent)
+        death = Death(life, when, reaper, status, parent, "connector" if status is not None else None)
         if is_there(life.pid):
             self._read_last(death)
         elif is_group(life.pid):
             self._move(life, life.pid)  # it led one that outlives it
-        self._tell(death)
+        if status is None and life in self._pidfds:
+            self._untold.append(death)
+        else:
+            self._pidfds.leave(life)
+            self._tell(death)
         is_own = life.born and reaper == life.parent and not life.is_sampled and not life.has_others
         if is_own and parent is not None and self._belongs_to(parent, death):
             parent.unseen.add(life.unseen)
@@ -358,9 +376,9 @@ class Lifeline:
     def _read_last(self, death: Death) -> None:
         """The final figures, while nobody has waited for it."""
         life = death.life
-        found = self._probe.stat(life.pid)
-        if found is None or found[1][STATE] not in _ENDED or not life.is_of(int(found[1][START])):
-            return  # somebody has waited for it, and its pid may have been used again
+        found = self._ended_stat(life)
+        if found is None:
+            return
         name, fields = found
         life.name = name
         self._move(life, int(fields[PGRP]))
@@ -368,11 +386,28 @@ class Lifeline:
         death.final = exact(own, cpu_clock(life.pid)), used(fields, CHILD_USER, CHILD_SYSTEM, CHILD_MAJOR)
         death.moved = self._probe.io(life.pid)
 
+    def _ended_stat(self, life: Life) -> tuple[bytes, list[bytes]] | None:
+        """Its stat after its end; None if somebody has waited for it: its pid may have been used again."""
+        found = self._probe.stat(life.pid)
+        if found is None or found[1][STATE] not in _ENDED or not life.is_of(int(found[1][START])):
+            return None
+        return found
+
+    def _ask_pidfds(self) -> None:
+        for death in [one for one in self._untold if self._is_reaped(one)]:
+            self._untold.remove(death)
+            death.status = self._pidfds.status(death.life)
+            death.source = None if death.status is None else "pidfd"
+            self._pidfds.leave(death.life)
+            self._tell(death)
+
     def _tell(self, death: Death) -> None:
         told, life = self._told, death.life
         if (death.status == 0 and life.pid != life.pgid) or len(told.ends) >= MOST_ENDS:
             told.counted[life.name, death.status != 0] += 1
         else:
+            if not life.name and life.parent and life.parent == death.reaper:
+                death.starter = self._probe.text(life.parent, "comm").rstrip(b"\n")
             told.ends.append(death)
 
     def _move(self, life: Life, pgid: int) -> None:

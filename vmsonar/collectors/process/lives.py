@@ -123,6 +123,10 @@ class Death:
     #: As wait(2) gives it; None where the kernel did not tell.
     status: int | None
     reaper_life: Life | None = None
+    #: Who told that: connector or pidfd; None where neither did.
+    source: str | None = None
+    #: The name of its parent, where its own is not known.
+    starter: bytes = b""
     #: All it ever used, where that could be read before it was waited for: own and waited-for.
     final: tuple[Usage, Usage] | None = None
     moved: Moved | None = None
