@@ -28,8 +28,7 @@ PRESSURES = {
     "pressure_io": "io_some_share",
 }
 _USES = {
-    # Ticks and clocks of a short interval can show more than there is.
-    "cores": "CASE WHEN cpu_busy_cores > cpus THEN cpus ELSE cpu_busy_cores END",
+    "cores": "cpu_busy_cores",
     "memory_bytes": "memory_used",
     "swap_bytes": "swap_used",
     "runnable": "tasks_runnable",
@@ -43,8 +42,8 @@ _MEANS = {
     **PRESSURES,
 }
 _SUMS = {
-    "cpu_seconds": "cpu_busy_cores",
-    **{name.replace("_rate", "_bytes"): column for name, column in RATES.items()},
+    "cpu_seconds": "cpu_seconds",
+    **{name.replace("_rate", "_bytes"): f"{column} * interval_seconds" for name, column in RATES.items()},
 }
 
 
@@ -100,7 +99,7 @@ def query_node_use(queries: Queries) -> dict[str, NodeUse]:
     queries.require_node_steps()
     columns = [use_columns(column, name) for name, column in _USES.items()]
     columns += [f"{weighted_mean(column)} AS {name}" for name, column in _MEANS.items()]
-    columns += [f"SUM({column} * interval_seconds) AS {name}" for name, column in _SUMS.items()]
+    columns += [f"SUM({column}) AS {name}" for name, column in _SUMS.items()]
     rows = queries.by(
         "archive",
         "SELECT archive, MAX(cpus) AS cpus, MAX(memory_total) AS memory_total_bytes, SUM(oom_kills) AS oom_kills, "  # noqa: S608
