@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -41,7 +42,7 @@ COPY = "import os, time\nwhile True:\n data = os.urandom(4 << 20)\n open('copy',
 FILL = "import time\nwith open('full/data', 'wb', 0) as f:\n while True:\n  f.write(bytes(1 << 20)); time.sleep(0.02)"
 UNIT = "int f{n}(int a){{return a*{n}+(a>>3);}}\n"
 SESSION = """\
-ls /usr/bin; sleep 4; grep -q needle /etc/passwd; sleep 3; sort /etc/services > /dev/null; sleep 5
+set -m; ls /usr/bin; sleep 4; grep -q needle /etc/passwd; sleep 3; sort /etc/services > /dev/null; sleep 5
 sh -c 'i=0; while [ $i -lt 900000 ]; do i=$((i+1)); done'; sleep 6; false; sleep 4; sleep 60 & sleep 5; kill %%; sleep 8
 """
 
@@ -61,6 +62,8 @@ class Place:
         quiet = subprocess.DEVNULL
         job = subprocess.Popen(command, start_new_session=True, stdin=quiet, stdout=quiet, stderr=quiet,
                                cwd=self.folder, env={"PATH": "/usr/bin:/bin"})  # fmt: skip
+        # Whoever started it waits for it, as a shell would.
+        threading.Thread(target=job.wait, daemon=True).start()
         self.stack.callback(self._end, job)
 
     @staticmethod
@@ -74,15 +77,15 @@ class Place:
 
     def container(self, *arguments: str) -> None:
         name = f"held-{os.getpid()}"
-        subprocess.run([DOCKER, "run", "--detach", "--name", name, "--network", "none", *arguments],
-                       check=True, stdout=subprocess.DEVNULL)  # fmt: skip
+        fixed = ("--detach", "--name", name, "--network", "none", "--user", str(ANNA))
+        subprocess.run([DOCKER, "run", *fixed, *arguments], check=True, stdout=subprocess.DEVNULL)
         self.stack.callback(subprocess.run, [DOCKER, "rm", "--force", name], stdout=subprocess.DEVNULL)
 
 
 def _build(place: Place) -> None:
     """Two compilers at a time, each busy for a second or two."""
     for number in range(40):
-        text = "".join(UNIT.format(n=f"{number}0{each}") for each in range(2600))
+        text = "".join(UNIT.format(n=f"{number + 1}{each:04}") for each in range(2600))
         (place.folder / f"part{number}.c").write_text(text)
     objects = " ".join(f"part{number}.o" for number in range(40))
     place.script("Makefile", f"all: {objects}\n%.o: %.c\n\tgcc -O2 -c -o $@ $<\n")
@@ -95,18 +98,18 @@ def _starved(place: Place) -> None:
     place.script("sweep.py", "import os\nfor _ in range(3): os.fork()\n" + BURN)
     as_user = "setpriv --reuid={0} --regid={0} --clear-groups python3 {1}"
     both = f"{as_user.format(BERT, 'sweep.py')} & {as_user.format(ANNA, 'train.py')}"
-    place.session(["bash", "-mc", both])
+    place.session(["bash", "-c", f"set -m; {both}"])
 
 
 def _many(place: Place) -> None:
     """A job of about a second after the other, each a process group of its own."""
     place.script("step.py", "import time\nwhile time.process_time() < 1.1: pass")
-    place.start(["bash", "-mc", "while :; do python3 step.py; done"], BERT)
+    place.start(["bash", "-c", "set -m; while :; do python3 step.py; done"], BERT)
 
 
 def _crashing(place: Place) -> None:
     place.script("serve.py", "import time; time.sleep(1.5); raise SystemExit('no such table')")
-    place.start(["bash", "-mc", "while :; do python3 serve.py; sleep 1; done"])
+    place.start(["bash", "-c", "set -m; while :; do python3 serve.py; sleep 1; done"])
 
 
 def _full(place: Place) -> None:
@@ -153,7 +156,7 @@ WORKLOADS: dict[str, Workload] = {
     "build": Workload(_build),
     "single": Workload(_plain("fit.py", BURN)),
     "container": Workload(_fine_container, has_containers=True),
-    "shell": Workload(lambda place: place.start(["bash", "-m", "-c", SESSION]), seconds=45),
+    "shell": Workload(lambda place: place.start(["bash", "-c", SESSION]), seconds=45),
     "copy": Workload(_plain("backup.py", COPY)),
     "idle": Workload(lambda place: place.start(["sleep", "600"])),
     "starved": Workload(_starved, needs_quiet=False),
@@ -200,6 +203,19 @@ def stalls() -> tuple[float, float]:
     return cpu, io
 
 
+def is_quiet() -> bool:
+    """Whether nobody else wants cores or disks just now."""
+    before = stalls()
+    let_pass(4)
+    return all(now - then < 4 * QUIET for now, then in zip(stalls(), before, strict=True))
+
+
+def kills() -> int:
+    """Processes that the kernel killed for lack of memory so far."""
+    words = Path("/proc/vmstat").read_text().split()
+    return int(words[words.index("oom_kill") + 1])
+
+
 def foreign_containers() -> set[str]:
     done = subprocess.run([DOCKER, "ps", "--quiet", "--filter", "status=running", "--format", "{{.Names}}"],
                           capture_output=True, text=True, check=True)  # fmt: skip
@@ -212,12 +228,8 @@ def record(name: str, target: Path) -> bool:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
-    before = stalls()
-    let_pass(3)
-    if workload.needs_quiet and any(
-        now - then > 3 * 2 * QUIET for now, then in zip(stalls(), before, strict=True)
-    ):
-        return False
+    while not is_quiet():
+        let_pass(2)
     try:
         with ExitStack() as stack:
             place = Place(folder, stack)
@@ -228,7 +240,7 @@ def record(name: str, target: Path) -> bool:
                 let_pass(2)
                 if not workload.earlier:
                     workload.start(place)
-                begin, waited = time.monotonic(), stalls()
+                begin, waited, killed = time.monotonic(), stalls(), kills()
                 others: set[str] = set()
                 while time.monotonic() < begin + workload.seconds:
                     others |= foreign_containers() if workload.has_containers else set()
@@ -238,8 +250,14 @@ def record(name: str, target: Path) -> bool:
             f"{name}: waited for cores {shares[0]:.0%}, for disks {shares[1]:.0%}; {sorted(others)}",
             flush=True,
         )
+        if name == "starved" and not is_quiet():
+            return False
         most = 3 * QUIET if name in ("build", "many_short_jobs", "copy") else QUIET
-        if others or (workload.needs_quiet and max(shares) > most):
+        if (
+            others
+            or (kills() > killed and not workload.has_containers)
+            or (workload.needs_quiet and max(shares) > most)
+        ):
             return False
         target.mkdir(parents=True, exist_ok=True)
         bundle = target / f"{name}.tar"
