@@ -31,6 +31,7 @@ from vmsonar_inspect.facts.quantities import (
     CELSIUS,
     CHOICE,
     CONTAINER,
+    CORE_HOURS,
     CORES,
     COUNT,
     ENERGY,
@@ -280,7 +281,7 @@ class Happening(AnswerPart):
     job: Annotated[str | None, TEXT, titled("job", missing=""), about("id for people")] = None
     job_series_id: Annotated[str | None, about("series of that job")] = None
     cost_core_hours: Annotated[
-        float | None, about("of what went wrong: the work of the job or container that ended")
+        float | None, CORE_HOURS, about("of what went wrong: the work of the job or container that ended")
     ] = None
     archive: str | None = None
     hostname: Annotated[str | None, TEXT, titled("machine")] = None
@@ -380,7 +381,9 @@ class Verdict(AnswerPart, kw_only=True):
     )
     gain: str = "none"
     cause: Annotated[str | None, about("rules of one cause are one verdict in `verdicts`")] = None
-    cost: Annotated[float | None, about("what it cost, weighed in core hours; ranks the verdicts")] = None
+    cost: Annotated[
+        float | None, CORE_HOURS, about("what it cost, weighed in core hours; ranks the verdicts")
+    ] = None
     cost_words: Annotated[str | None, about("the same as it was counted: core, GiB or GPU hours")] = None
     also: Annotated[list[str], about("other rules that fired for the same cause")] = msgspec.field(
         default_factory=list
