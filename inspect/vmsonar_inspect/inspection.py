@@ -252,7 +252,7 @@ class Inspection:
                 used = job.cpu_seconds if job is not None else box.cpu_seconds if box is not None else None
                 event.cost_core_hours = None if used is None else used / 3600
                 kept.append(event)
-        # What was lost comes first; of what has no price the latest is the last, as it happened.
+        # What was lost comes first, the rest in the order in which it happened.
         return sorted(kept, key=lambda event: -(event.cost_core_hours or 0.0))
 
     @cached_property
@@ -355,7 +355,8 @@ class Inspection:
         job, machine, use = self._jobs[key], self.machines[key[0]], self.node_use[key[0]]
         context = self.contexts.get(key, JobContext())
         figures = job_figures(job, context, machine, use, self._oom_kills(job))
-        return job_advice(self.settings.rules, job, figures, use, {"takers": self._takers(key, figures)})
+        words = {"takers": self._takers(key, figures)} if figures.get("waited_share") else None
+        return job_advice(self.settings.rules, job, figures, use, words)
 
     def _takers(self, key: Key, figures: Figures) -> str:
         """Who had the cores while a job ran: the busiest other job, or all others together."""

@@ -2,7 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 from msgspec.structs import replace
 from vmsonar_archive.system.text import plain
@@ -34,13 +35,12 @@ def judge(
 ) -> list[model.Verdict]:
     """Every verdict on one subject, the costliest first."""
     known = enough(book.thin, figures)
+    said = partial(filled_in, figures=figures, marks=marks, words=words)
     found = [
-        _verdict(book, rule_name, rule, subject, name, figures, marks)
+        _verdict(book, rule_name, subject, name, figures, marks, said)
         for rule_name, rule in book.rules.items()
         if rule.about == about and (rule.certain or known) and _fires(rule, figures)
     ]
-    for verdict in found:
-        verdict.says = filled_in(book.rules[verdict.rule].says, figures, marks, words)
     return by_cost(found)
 
 
@@ -120,8 +120,15 @@ def _fires(rule: Rule, figures: Figures) -> bool:
 
 
 def _verdict(
-    book: RuleBook, rule_name: str, rule: Rule, subject: str, name: str, figures: Figures, marks: Marks
+    book: RuleBook,
+    rule_name: str,
+    subject: str,
+    name: str,
+    figures: Figures,
+    marks: Marks,
+    said: Callable[[str], str],
 ) -> model.Verdict:
+    rule = book.rules[rule_name]
     lines = [*rule.when, *(line for line in rule.any if parse_condition(line).holds(figures))]
     shown = {figure for line in lines for figure in parse_condition(line).names()} | set(places(rule.says))
     cost, cost_words = _cost(book.prices, rule, figures)
@@ -132,8 +139,8 @@ def _verdict(
         name=name,
         severity=rule.severity,
         title=rule.title,
-        says="",
-        advice=filled_in(rule.advice, figures, marks),
+        says=said(rule.says),
+        advice=said(rule.advice),
         confidence="high" if rule.certain else _confidence(book, figures),
         figures={each: float(value) for each in sorted(shown) if (value := figures.get(each)) is not None},
         conditions=lines,
