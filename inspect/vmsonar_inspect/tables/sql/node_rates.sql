@@ -24,7 +24,7 @@ WITH stepped AS (
 ticked AS (
     SELECT
         s.*,
-        t.ticks_per_second,
+        t.ticks_per_second AS tick_rate,
         (user_step + system_step + idle_step + iowait_step + COALESCE(steal_step, 0))
         / t.ticks_per_second / NULLIF(cpus_online, 0) AS ticked_seconds,
         LEAST(user_step, system_step, idle_step, iowait_step, COALESCE(steal_step, 0)) AS least_step
@@ -35,7 +35,7 @@ ticked AS (
 paced AS (
     SELECT
         ticked.*,
-        ticks_per_second * CASE
+        tick_rate * CASE
             WHEN least_step >= 0 AND ticked_seconds BETWEEN 0.25 * seconds AND 4.0 * seconds THEN ticked_seconds
             ELSE seconds
         END AS pace
@@ -93,7 +93,7 @@ SELECT
     d.seconds AS interval_seconds, -- seconds since the row before; null for the first of a boot, as are all rates
     d.cpus_online AS cpus, -- logical CPUs
     CASE WHEN user_step >= 0 AND system_step >= 0 THEN LEAST((user_step + system_step) / pace, COALESCE(d.cpus_online, 1e9)) END AS cpu_busy_cores, -- cores: user and kernel; never more than there are
-    CASE WHEN user_step >= 0 AND system_step >= 0 THEN (user_step + system_step) / d.ticks_per_second END AS cpu_seconds, -- seconds of CPU time since the row before
+    CASE WHEN user_step >= 0 AND system_step >= 0 THEN (user_step + system_step) / d.tick_rate END AS cpu_seconds, -- seconds of CPU time since the row before
     CASE WHEN user_step >= 0 THEN user_step / pace END AS cpu_user_cores, -- cores: user mode, nice included
     CASE WHEN system_step >= 0 THEN system_step / pace END AS cpu_system_cores, -- cores: kernel, interrupts included
     CASE WHEN iowait_step >= 0 THEN iowait_step / pace END AS cpu_iowait_cores, -- cores: idle while I/O was outstanding
