@@ -1,9 +1,10 @@
-"""`python -m tests.recorded.workloads FOLDER [NAME…]` (as root): records the held set of real workloads again.
+"""`python -m tests.recorded.workloads FOLDER [--loaded] [NAME…]` (as root): records the held set of real workloads again.
 
 Twelve machines of one or two minutes: six on which nothing is wrong, six with one problem each. The daemon records
 this machine in a mount and a host name space of its own and keeps only the processes of two users, so that whatever
 else runs here counts in the machine's totals and is no job. A recording that something else disturbed (cores that were
 wanted by others, their containers, disks that were busy) is thrown away and made again when the machine is quieter.
+With --loaded it is kept, and the workload is put before all others; test_held.py says which were recorded so.
 """
 
 import os
@@ -18,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.inspect.workloads import prefer
 from tests.parts import DOCKER_SOCKET
 from tests.real.docker import DOCKER, IMAGE
 from tests.real.wait import let_pass
@@ -53,6 +55,7 @@ class Place:
 
     folder: Path
     stack: ExitStack
+    is_loaded: bool
 
     def start(self, command: list[str], user: int = ANNA) -> None:
         """Starts a job of a user; it is killed at the end."""
@@ -63,6 +66,8 @@ class Place:
         job = subprocess.Popen(command, start_new_session=True, stdin=quiet, stdout=quiet, stderr=quiet,
                                cwd=self.folder, env={"PATH": "/usr/bin:/bin"})  # fmt: skip
         # Whoever started it waits for it, as a shell would.
+        if self.is_loaded:
+            prefer(job.pid)
         threading.Thread(target=job.wait, daemon=True).start()
         self.stack.callback(self._end, job)
 
@@ -222,17 +227,17 @@ def foreign_containers() -> set[str]:
     return {name for name in done.stdout.split() if not name.startswith("held-")}
 
 
-def record(name: str, target: Path) -> bool:
+def record(name: str, target: Path, loaded: bool = False) -> bool:
     """Records one workload into a bundle; False where something else disturbed it."""
     workload, folder = WORKLOADS[name], Path("/var/tmp") / f"held-{os.getpid()}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
-    while not is_quiet():
+    while not loaded and not is_quiet():
         let_pass(2)
     try:
         with ExitStack() as stack:
-            place = Place(folder, stack)
+            place = Place(folder, stack, loaded)
             if workload.earlier:
                 workload.start(place)
                 let_pass(8)
@@ -268,9 +273,10 @@ def record(name: str, target: Path) -> bool:
 
 
 def main(target: Path, names: list[str]) -> None:
-    left = names or list(WORKLOADS)
+    loaded = "--loaded" in names
+    left = [name for name in names if name in WORKLOADS] or list(WORKLOADS)
     for _ in range(ATTEMPTS):
-        left = [name for name in left if not record(name, target)]
+        left = [name for name in left if not record(name, target, loaded)]
     print("not recorded: " + ", ".join(left) if left else "all recorded")
 
 
