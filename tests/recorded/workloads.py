@@ -1,6 +1,6 @@
 """`python -m tests.recorded.workloads FOLDER [--loaded] [NAME…]` (as root): records the held set of workloads again.
 
-Twelve machines of one or two minutes: six on which nothing is wrong, six with one problem each. The daemon records
+Machines of one or two minutes: some on which nothing is wrong, six with one problem each. The daemon records
 this machine in a mount and a host name space of its own and keeps only the processes of two users, so that whatever
 else runs here counts in the machine's totals and is no job. A recording that something else disturbed (cores that were
 wanted by others, their containers, disks that were busy) is thrown away and made again when the machine is quieter.
@@ -80,9 +80,9 @@ class Place:
         (self.folder / name).write_text(text)
         return name
 
-    def container(self, *arguments: str) -> None:
+    def container(self, *arguments: str, user: int = ANNA) -> None:
         name = f"held-{os.getpid()}"
-        fixed = ("--detach", "--name", name, "--network", "none", "--user", str(ANNA))
+        fixed = ("--detach", "--name", name, "--network", "none", "--user", str(user))
         subprocess.run([DOCKER, "run", *fixed, *arguments], check=True, stdout=subprocess.DEVNULL)
         self.stack.callback(subprocess.run, [DOCKER, "rm", "--force", name], stdout=subprocess.DEVNULL)
 
@@ -139,9 +139,11 @@ class Workload:
     disk: int = 0
 
 
-def _fine_container(place: Place) -> None:
+def _fine_container(place: Place, user: int = ANNA) -> None:
     spin = "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.1; done"
-    place.container("--memory", "256m", "--memory-swap", "256m", "--cpus", "1", IMAGE, "sh", "-c", spin)
+    place.container(
+        "--memory", "256m", "--memory-swap", "256m", "--cpus", "1", IMAGE, "sh", "-c", spin, user=user
+    )
 
 
 def _killed_container(place: Place) -> None:
@@ -161,6 +163,8 @@ WORKLOADS: dict[str, Workload] = {
     "build": Workload(_build, seconds=35),
     "single": Workload(_plain("fit.py", BURN)),
     "container": Workload(_fine_container, has_containers=True),
+    # Its processes are not recorded.
+    "unseen_container": Workload(lambda place: _fine_container(place, user=0), has_containers=True),
     "shell": Workload(lambda place: place.start(["bash", "-c", SESSION]), seconds=45),
     "copy": Workload(_plain("backup.py", COPY)),
     "idle": Workload(lambda place: place.start(["sleep", "600"])),
