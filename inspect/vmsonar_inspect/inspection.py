@@ -12,15 +12,17 @@ from vmsonar_archive.system.errors import AnswerIsNo
 from vmsonar_archive.system.text import plain
 
 from vmsonar_inspect.advice.figures import (
+    Figures,
     container_figures,
     filesystem_figures,
     gpu_figures,
     job_figures,
     program_figures,
+    user_figures,
 )
 from vmsonar_inspect.advice.rules import RuleBook, load_rules
-from vmsonar_inspect.advice.verdicts import job_advice, judge, machine_advice, problems_first
-from vmsonar_inspect.facts import model
+from vmsonar_inspect.advice.verdicts import by_cost, job_advice, judge, machine_advice, one_per_cause
+from vmsonar_inspect.facts import model, units
 from vmsonar_inspect.facts.boots import query_machine_ends
 from vmsonar_inspect.facts.ends import Ends
 from vmsonar_inspect.facts.energy import Factor, Split, load_factor, split_energy
@@ -35,7 +37,7 @@ from vmsonar_inspect.facts.events import (
 )
 from vmsonar_inspect.facts.failures import count_ends
 from vmsonar_inspect.facts.filesystems import query_filesystems
-from vmsonar_inspect.facts.jobs import JobContext, group_jobs, query_contexts, query_jobs
+from vmsonar_inspect.facts.jobs import JobContext, as_job, group_jobs, query_contexts, query_jobs
 from vmsonar_inspect.facts.machine import (
     query_containers,
     query_coverage,
@@ -185,7 +187,15 @@ class Inspection:
         return self._bare_gpus
 
     def users(self, zone: tzinfo) -> list[model.GroupUse]:
-        return group_jobs(self.queries, self._chosen, lambda job: job.user, zone)
+        """Sums over users; a container whose processes were not recorded counts as one job of its owner."""
+        known = {job.container_id for job in self._jobs.values()}
+        hidden = {
+            (container.archive or "", "", 0, number): as_job(container)
+            for number, container in enumerate(self.containers)
+            if container.container_id not in known and container.cpu_seconds is not None
+        }
+        chosen = {key: job for key, job in hidden.items() if self._is_wanted(job)}
+        return group_jobs(self.queries, self._chosen | chosen, lambda job: job.user, zone)
 
     def programs(self, zone: tzinfo) -> list[model.GroupUse]:
         return group_jobs(self.queries, self._chosen, lambda job: job.program, zone)
@@ -234,11 +244,16 @@ class Inspection:
         ]
         # The end of a container is that of its first process too.
         died = {event.container_id for event in found if event.event == "container_die"}
-        return [
-            event
-            for event in found
-            if event.event != "exit" or jobs[event.job_series_id or ""].container_id not in died
-        ]
+        boxes = {container.container_id: container for container, _ in self._containers.values()}
+        kept = []
+        for event in found:
+            job, box = jobs.get(event.job_series_id or ""), boxes.get(event.container_id or "")
+            if event.event != "exit" or job is None or job.container_id not in died:
+                used = job.cpu_seconds if job is not None else box.cpu_seconds if box is not None else None
+                event.cost_core_hours = None if used is None else used / 3600
+                kept.append(event)
+        # What was lost comes first, the rest in the order in which it happened.
+        return sorted(kept, key=lambda event: -(event.cost_core_hours or 0.0))
 
     @cached_property
     def _by_group(self) -> dict[tuple[str, str, int], list[tuple[Key, model.JobUse]]]:
@@ -310,7 +325,7 @@ class Inspection:
         for ends in self.program_ends:
             if ends.archive == archive:
                 verdicts += judge(rules, "program", ends.name, plain(ends.name), program_figures(ends))
-        about.verdicts = problems_first(verdicts)
+        about.verdicts = by_cost(verdicts)
         return about
 
     def advice(self, archive: str) -> list[model.Advice]:
@@ -322,13 +337,41 @@ class Inspection:
             if key[0] == archive and job.is_one_job and self._is_wanted(job)
         }
         ordered = sorted(jobs, key=lambda key: (-(jobs[key].cpu_seconds or 0.0), jobs[key].series_id))
-        return [self.machine_advice(archive), *map(self._job_advice, ordered)]
+        whole = self.machine_advice(archive)
+        for user, theirs in grouped(jobs.values(), lambda job: job.user).items():
+            if user is not None:
+                figures = user_figures(theirs, self.coverage[archive])
+                whole.verdicts += judge(self.settings.rules, "user", user, f"user {plain(user)}", figures)
+        whole.verdicts = by_cost(whole.verdicts)
+        return [whole, *map(self._job_advice, ordered)]
+
+    def verdicts(self, archive: str, advices: Sequence[model.Advice]) -> list[model.Verdict]:
+        """All verdicts on a machine and what ran on it, one for each cause, costliest first."""
+        containers = {job.series_id: job.container_id for job in self._jobs.values() if job.container_id}
+        every = (verdict for advice in advices for verdict in advice.verdicts)
+        return one_per_cause(self.settings.rules, every, containers)
 
     def _job_advice(self, key: Key) -> model.Advice:
         job, machine, use = self._jobs[key], self.machines[key[0]], self.node_use[key[0]]
         context = self.contexts.get(key, JobContext())
         figures = job_figures(job, context, machine, use, self._oom_kills(job))
-        return job_advice(self.settings.rules, job, figures, use)
+        words = {"takers": self._takers(key, figures)} if figures.get("waited_share") else None
+        return job_advice(self.settings.rules, job, figures, use, words)
+
+    def _takers(self, key: Key, figures: Figures) -> str:
+        """Who had the cores while a job ran: the busiest other job, or all others together."""
+        mine, cpus = self._jobs[key], units.count(figures.get("cpus"))
+        others = [
+            job
+            for other, job in self._jobs.items()
+            if other[0] == key[0] and other != key and job.is_one_job and _met(job, mine)
+        ]
+        most = max(others, key=lambda job: job.cores.mean or 0.0, default=None)
+        rest = figures.get("others_cores_mean")
+        if most is None or rest is None or (most.cores.mean or 0.0) < 0.5 * rest:
+            return f"others used {units.cores(rest)} of {cpus} cores"
+        who = f"job {plain(most.job)} of {plain(most.user)} ({plain(most.command or most.program)})"
+        return f"{who} used {units.cores(most.cores.mean)} of {cpus} cores"
 
     def find_jobs(self, wanted: str) -> list[Key]:
         """The jobs of that id, process group or series, the latest first."""
@@ -370,6 +413,13 @@ class Inspection:
             and event.event in ("container_oom", "oom_kill")
             and concerns(event, job)
         )
+
+
+def _met(one: model.JobUse, other: model.JobUse) -> bool:
+    """Whether two jobs were seen at the same time."""
+    if one.first is None or one.last is None or other.first is None or other.last is None:
+        return False
+    return max(one.first, other.first) < min(one.last, other.last)
 
 
 def _busiest_first(container: model.ContainerUse) -> tuple[float, str]:

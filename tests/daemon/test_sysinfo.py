@@ -25,6 +25,7 @@ def test_a_small_vm(tmp_path):
     assert (info.cloud_provider, info.instance_type, info.region) == ("openstack", "m1.small", "bgo")
     assert (info.virtualization, info.cgroup_mode) == ("kvm", "v2")
     assert (info.cpus, info.sockets, info.cores_per_socket, info.threads_per_core) == (2, 2, 1, 1)
+    assert info.core_siblings is None
     assert info.cpu_model == "Intel Xeon Processor (Icelake)"
     assert info.os_name == "Debian GNU/Linux 12 (bookworm)"
     assert info.booted == datetime(2025, 11, 16, 4, 0, tzinfo=UTC)
@@ -36,6 +37,7 @@ def test_a_small_vm(tmp_path):
 def test_a_two_socket_node(tmp_path):
     info = info_of(two_socket_node(tmp_path))
     assert (info.cpus, info.sockets, info.cores_per_socket, info.threads_per_core) == (256, 2, 64, 2)
+    assert info.core_siblings == [[cpu, cpu + 128] for cpu in range(128)]
     assert (info.numa_nodes, info.numa_distances) == (2, [[10, 21], [21, 10]])
     assert (info.cloud_provider, info.virtualization, info.cgroup_mode) == (None, "none", "hybrid")
     assert info.os_name == "Rocky Linux 9.4 (Blue Onyx)"

@@ -9,7 +9,7 @@ from vmsonar_archive.records import JobInfoRow, JobRow, ProcessInfoRow, ProcessR
 from tests.making.worlds import Machine
 
 MIB = 2**20
-ONCE, TWICE, BETWEEN, HASTY, OLD, YOUNG, FLAGGED, MOVED, RESOLVED = (10 * n for n in range(1, 10))
+ONCE, TWICE, BETWEEN, HASTY, OLD, YOUNG, FLAGGED, MOVED, RESOLVED, EARLIER = (10 * n for n in range(1, 11))
 _ALIVE = {"processes": 2, "threads": 4}
 _GONE = {"processes": 0, "threads": 0, "memory": 0, "resident": 0, "memory_source": "sum"}
 
@@ -74,6 +74,13 @@ LIVES: dict[int, tuple[float, Rows]] = {
     RESOLVED: (40.0, {
         110: {**_ALIVE, "user_ticks": 100, "system_ticks": 0, "unattributed": True, "cpu_ticks_high": 150},
         120: {**_ALIVE, "user_ticks": 160, "system_ticks": 0},
+    }),
+    # What is in doubt since before the record stays so; what was recorded is exact.
+    EARLIER: (45.0, {
+        at: {**_ALIVE, "user_ticks": 2 * at, "system_ticks": 0, "memory": MIB, "unattributed": True,
+             "cpu_ticks_low": 2 * at, "cpu_ticks_high": 2 * at + 70, "io_partial": True, "read_bytes": 100 * at,
+             "write_bytes": at, "read_bytes_low": 100 * at, "read_bytes_high": 100 * at + 500}
+        for at in range(110, 170, 10)
     }),
 }  # fmt: skip
 

@@ -70,7 +70,7 @@ class Recorder:
             instance_type=machine.instance_type, os_name=machine.os_name, kernel_release="6.12.0",
             cpu_model="Intel(R) Xeon(R) Platinum 8488C", cpus=machine.cpus, memory_total=machine.memory,
             ticks_per_second=TICKS, cards=cards, interval=machine.interval * 1000, virtualization="kvm",
-            vmsonar_version="0.1.0",
+            vmsonar_version="0.1.0", core_siblings=machine.core_siblings, instance_id=machine.instance_id,
         )  # fmt: skip
 
     def _advance(self, second: float) -> None:
@@ -123,7 +123,7 @@ class Recorder:
         begun = {load.container for load in new}
         return [
             ("node", [self._node(alive, second)]),
-            ("cpu", [CpuRow(cpu_index=number, idle_ticks=0) for number in range(machine.cpus)]),
+            ("cpu", [self._cpu(number, second) for number in range(machine.cpus)]),
             ("disk", [self._disk()]),
             ("net", [self._net()]),
             ("pressure", self._pressure()),
@@ -174,6 +174,13 @@ class Recorder:
             swap_total=0, swap_free=0, pages_swapped_in=self._total("swapped"),
             pages_swapped_out=self._total("swapped"), major_page_faults=self._total("all:faults"), oom_kills=ooms,
         )  # fmt: skip
+
+    def _cpu(self, number: int, second: float) -> CpuRow:
+        if not self.machine.cpu_busy:
+            return CpuRow(cpu_index=number, idle_ticks=0)
+        busy = round(self.machine.cpu_busy.get(number, 0.0) * second * TICKS)
+        return CpuRow(cpu_index=number, user_ticks=busy, idle_ticks=round(second * TICKS) - busy, nice_ticks=0,
+                      system_ticks=0, iowait_ticks=0, irq_ticks=0, softirq_ticks=0, steal_ticks=0)  # fmt: skip
 
     def _disk(self) -> DiskRow:
         return DiskRow(
@@ -287,7 +294,7 @@ class Recorder:
             memory = int(at(load.memory, second - load.begin) / len(load.workers))
             rows.append(
                 ProcessRow(
-                    pid=load.pgid + number, start_ticks=load.start_ticks, pgid=load.pgid, ppid=1, state="S",
+                    pid=load.pgid + number, start_ticks=load.start_ticks, pgid=load.pgid, ppid=1, state=load.state,
                     threads=load.threads, user_ticks=ticks, system_ticks=0, resident=memory, shared=0,
                     read_bytes=int(load.totals.get("read", 0.0) / len(load.workers)),
                     write_bytes=int(load.totals.get("write", 0.0) / len(load.workers)),

@@ -47,6 +47,8 @@ class Load:
     container: str | None = None
     job_id: str | None = None
     unattributed: bool = False
+    #: What samples find its processes in: R runs or waits for a core.
+    state: str = "S"
     totals: dict[str, float] = field(default_factory=dict)
 
     def alive(self, second: float) -> bool:
@@ -101,6 +103,10 @@ class Machine:
     package_watts: Curve | None = None
     gpu_watts: Curve = 50.0
     steal: float = 0.0
+    #: The CPUs of each core, and how busy each CPU was.
+    core_siblings: list[list[int]] | None = None
+    cpu_busy: dict[int, float] = field(default_factory=dict)
+    instance_id: str | None = None
     silent: tuple[tuple[float, float], ...] = ()
     gaps: list[tuple[float, GapRow]] = field(default_factory=list)
     events: list[tuple[float, EventRow]] = field(default_factory=list)

@@ -41,17 +41,22 @@ class Topology(NamedTuple):
     sockets: int | None
     cores_per_socket: int | None
     threads_per_core: int | None
+    core_siblings: list[list[int]] | None = None
 
 
 def topology(host: Host) -> Topology:
     """The arrangement of the CPUs that are online."""
     folder = host.sys / "devices" / "system" / "cpu"
     cpus = parse_list(read_text(folder / "online") or "")
-    places = [place for cpu in cpus if (place := _place(folder / f"cpu{cpu}" / "topology")) is not None]
-    if not places:
+    cores: dict[tuple[int, int], list[int]] = {}
+    for cpu in cpus:
+        if (place := _place(folder / f"cpu{cpu}" / "topology")) is not None:
+            cores.setdefault(place, []).append(cpu)
+    if not cores:
         return Topology(len(cpus) or None, None, None, None)
-    sockets, cores = len({socket for socket, _ in places}), len(set(places))
-    return Topology(len(cpus), sockets, -(-cores // sockets), -(-len(places) // cores))
+    sockets, placed = len({socket for socket, _ in cores}), sum(map(len, cores.values()))
+    siblings = list(cores.values()) if placed > len(cores) else None
+    return Topology(len(cpus), sockets, -(-len(cores) // sockets), -(-placed // len(cores)), siblings)
 
 
 def _place(folder: Path) -> tuple[int, int] | None:

@@ -105,6 +105,10 @@ class SysInfo(Stamp, kw_only=True):
     sockets: Annotated[Count | None, about("distinct physical packages; /sys/devices/system/cpu")] = None
     cores_per_socket: Annotated[Count | None, about("cores of one package")] = None
     threads_per_core: Annotated[Count | None, about("hardware threads of one core")] = None
+    core_siblings: Annotated[
+        list[list[int]] | None,
+        about("logical CPUs of each core, null where every core has one; thread_siblings_list below /sys"),
+    ] = None
     numa_nodes: Annotated[Count | None, about("/sys/devices/system/node")] = None
     numa_distances: Annotated[
         list[list[int]] | None, about("matrix of /sys/devices/system/node/node*/distance")

@@ -1,7 +1,8 @@
 """The figures that rules compare: how each is written, and what it is for a machine, job, container or GPU."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import median
 
 from msgspec.structs import asdict
 
@@ -25,6 +26,7 @@ Figures = Mapping[str, float | None]
 #: What stands before a figure that is not exact, by its name.
 Marks = Mapping[str, str]
 NO_MARKS: Marks = {}
+GIB = 2**30
 
 _BY_WRITER: dict[units.Writer, str] = {
     units.count: """
@@ -32,23 +34,33 @@ _BY_WRITER: dict[units.Writer, str] = {
         workers processes_seen processes_peak births_per_minute forks_per_second swap_rate
         major_faults_per_second oom_kills container_oom_kills gpus gpu_errors samples killed_below_limit
         forks_refused processes_limit inodes_total inodes_free_least ends failed failed_in_a_row
+        machine_gpus short_jobs
     """,
-    units.cores: "cores_mean cores_median cores_p95 cores_peak others_cores_mean quota_cores",
+    units.cores: """
+        cores_mean cores_median cores_p95 cores_peak others_cores_mean quota_cores wanted_cores short_cores_mean
+    """,
     units.share: """
         cores_share_mean cores_share_p95 node_busy_mean steal_share_mean pressure_cpu_mean
         pressure_memory_mean pressure_io_mean top_worker_share short_lived_share
         memory_share_p95 memory_share_peak memory_limit_share_p95 io_share throttled_share
         gpu_memory_peak_share gpu_memory_p95_share coverage
         disk_free_share disk_free_share_least inodes_free_share_least fill_share fill_fit
+        memory_share_median saturated_share paired_share waited_share short_share
     """,
     units.size: """
         memory_median memory_p95 memory_peak memory_total memory_limit memory_charged_peak gpu_memory_peak
         disk_total disk_free disk_free_least
     """,
     units.rate: "io_rate_mean fill_rate late_fill_rate",
-    units.percent: "gpu_util_mean gpu_util_p95",
-    units.duration: "seconds seconds_to_full failed_seconds failed_gap",
+    units.percent: "gpu_util_mean gpu_util_p95 machine_gpu_util_mean",
+    units.duration: "seconds seconds_to_full failed_seconds failed_gap idle_seconds short_runtime_median",
+    units.quantity: """
+        core_hours waited_core_hours idle_core_hours failed_core_hours short_core_hours held_gib_hours free_gib_hours
+        idle_gpu_hours
+    """,
 }
+#: What a rule may say that is no figure.
+WORDS = ("takers",)
 #: How a figure is written, by its name; docs/inspect.md explains each.
 WRITERS = {name: write for write, names in _BY_WRITER.items() for name in names.split()}
 
@@ -60,10 +72,14 @@ def written(name: str, value: float | None, marks: Marks = NO_MARKS) -> str:
     return (marks.get(name, "") if value is not None else "") + WRITERS.get(name, units.count)(value)
 
 
-def filled_in(template: str, figures: Figures, marks: Marks = NO_MARKS) -> str:
+def filled_in(
+    template: str, figures: Figures, marks: Marks = NO_MARKS, words: Mapping[str, str] | None = None
+) -> str:
     """Fills every {figure}, or {figure|noun} with the noun in singular or plural; nothing else has a meaning."""
 
     def fill(match: re.Match[str]) -> str:
+        if match[1] in WORDS:
+            return (words or {}).get(match[1], "others")
         value = figures.get(match[1])
         noun = "" if match[2] is None else f" {match[2]}" + ("" if value == 1 else "s")
         return written(match[1], value, marks) + noun
@@ -73,7 +89,7 @@ def filled_in(template: str, figures: Figures, marks: Marks = NO_MARKS) -> str:
 
 def places(template: str) -> list[str]:
     """The figures that a template shows."""
-    return [match[1] for match in _PLACE.finditer(template)]
+    return [match[1] for match in _PLACE.finditer(template) if match[1] not in WORDS]
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:
@@ -90,15 +106,31 @@ def _pressures(told: NodeUse | JobContext) -> Figures:
     return {f"pressure_{of}_mean": getattr(told, f"pressure_{of}") for of in ("cpu", "memory", "io")}
 
 
+def _hours(times: float | None, seconds: float | None) -> float | None:
+    """So many of something for so many seconds, in hours of it."""
+    return None if times is None or seconds is None else max(0.0, times) * seconds / 3600
+
+
+def _less(whole: float | None, part: float | None) -> float | None:
+    return None if whole is None or part is None else whole - part
+
+
 def machine_figures(
     machine: Machine, coverage: Coverage, use: NodeUse, containers: list[ContainerUse]
 ) -> Figures:
     """What rules about the machine compare."""
     cpus, memory = use.cpus or machine.cpus, use.memory_total_bytes or machine.memory_bytes
     read, wrote = use.disk_read_rate.mean, use.disk_write_rate.mean
+    seconds, queued = coverage.covered_seconds, _less(use.runnable.mean, cpus)
+    waited = max((each for each in (use.pressure_cpu, queued) if each is not None), default=None)
     return {
+        "waited_core_hours": _hours(waited, seconds),
+        "idle_core_hours": _hours(_less(cpus, use.cores.mean), seconds),
+        "free_gib_hours": _hours(ratio(_less(memory, use.memory_bytes.peak), GIB), seconds),
+        "saturated_share": use.saturated_share,
+        "paired_share": use.paired_share,
         "samples": coverage.samples,
-        "seconds": coverage.covered_seconds,
+        "seconds": seconds,
         "coverage": coverage.coverage,
         "cpus": cpus,
         **_spread("cores", use.cores),
@@ -133,7 +165,19 @@ def job_figures(job: JobUse, context: JobContext, machine: Machine, use: NodeUse
     born = None if job.processes_seen is None else job.processes_seen - (job.processes_peak or 0)
     cpus = use.cpus or machine.cpus
     seen = ratio(context.seen_cpu_seconds, job.cpu_seconds)
+    missed = _less(context.wanted_cores, mean)
     return {
+        "core_hours": _hours(mean, seconds),
+        "held_gib_hours": _hours(ratio(job.memory_bytes.mean, GIB), seconds),
+        "idle_gpu_hours": _hours(machine.gpus, seconds),
+        "waited_core_hours": _hours(missed, seconds),
+        "wanted_cores": context.wanted_cores,
+        "waited_share": None if missed is None else ratio(max(0.0, missed), context.wanted_cores) or 0.0,
+        "saturated_share": context.saturated_share,
+        "idle_seconds": context.idle_seconds,
+        "machine_gpus": machine.gpus,
+        "machine_gpu_util_mean": use.gpu_util.mean,
+        "memory_share_median": ratio(job.memory_bytes.median, use.memory_total_bytes),
         "samples": job.samples,
         "seconds": seconds,
         "coverage": _coverage(job),
@@ -190,6 +234,7 @@ def _coverage(job: JobUse) -> float | None:
 def container_figures(container: ContainerUse, limit_share: float | None, cpus: int | None) -> Figures:
     """What rules about a container compare."""
     return {
+        "core_hours": _hours(container.cpu_seconds, 1),
         "samples": container.samples,
         "seconds": container.observed_seconds,
         "coverage": 1.0,
@@ -240,15 +285,38 @@ def program_figures(ends: ProgramEnds) -> Figures:
     return {
         "ends": ends.ended,
         "failed": ends.failed,
+        "failed_core_hours": _hours(1, ends.failed_seconds),
         "failed_seconds": ends.failed_seconds,
         "failed_in_a_row": ends.failed_in_a_row,
         "failed_gap": ends.failed_gap_seconds,
     }
 
 
+#: A job that ran for less is a short one, in seconds.
+_SHORT = 60
+
+
+def user_figures(jobs: Sequence[JobUse], coverage: Coverage) -> Figures:
+    """What rules about a user compare."""
+    whole = [job for job in jobs if job.is_one_job]
+    short = [job for job in whole if job.ended and (job.runtime_seconds or 0.0) < _SHORT]
+    used, all_used = (sum(job.cpu_seconds or 0.0 for job in some) for some in (short, jobs))
+    return {
+        "samples": coverage.samples,
+        "seconds": coverage.covered_seconds,
+        "coverage": coverage.coverage,
+        "short_jobs": len(short),
+        "short_runtime_median": median(job.runtime_seconds or 0.0 for job in short) if short else None,
+        "short_share": ratio(used, all_used),
+        "short_cores_mean": ratio(used, coverage.covered_seconds),
+        "short_core_hours": _hours(used, 1),
+    }
+
+
 def gpu_figures(gpu: GpuUse, coverage: Coverage) -> Figures:
     """What rules about a GPU compare."""
     return {
+        "idle_gpu_hours": _hours(_less(1, ratio(gpu.gpu_util.mean, 100)), gpu.observed_seconds),
         "samples": gpu.samples,
         "seconds": gpu.observed_seconds,
         "coverage": coverage.coverage,

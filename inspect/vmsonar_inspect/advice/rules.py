@@ -36,6 +36,10 @@ class Rule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     says: str
     advice: str = ""
     gain: str = "none"
+    #: What it comes from: among all verdicts only the first rule of a cause is shown.
+    cause: str = ""
+    #: The figure that says what it cost: core, GiB or GPU hours, by the end of its name.
+    cost: str = ""
     certain: bool = False
 
 
@@ -72,12 +76,22 @@ class Sizes(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     flavours: list[Flavour] = []
 
 
+class Prices(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What weighs how much when verdicts are ranked, in core hours."""
+
+    core_hours: float = 1.0
+    gib_hours: float = 0.125
+    gpu_hours: float = 40.0
+    problem: float = 0.05
+
+
 class RuleBook(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The whole file."""
 
     thin: Enough
     confidence: Confidence
     sizes: Sizes
+    prices: Prices
     rules: dict[str, Rule]
 
 

@@ -1,8 +1,11 @@
 """Applies the rules to the figures of one subject, and finds the smallest machine that would have held it."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
+from msgspec.structs import replace
 from vmsonar_archive.system.text import plain
 
 from vmsonar_inspect.advice.figures import (
@@ -15,26 +18,81 @@ from vmsonar_inspect.advice.figures import (
     places,
     ratio,
 )
-from vmsonar_inspect.advice.rules import Enough, Rule, RuleBook, Sizes, parse_condition
+from vmsonar_inspect.advice.rules import Enough, Prices, Rule, RuleBook, Sizes, parse_condition
 from vmsonar_inspect.facts import model, units
 from vmsonar_inspect.facts.fields import shown_field
 from vmsonar_inspect.facts.machine import RATES
 
 
 def judge(
-    book: RuleBook, about: str, subject: str, name: str, figures: Figures, marks: Marks = NO_MARKS
+    book: RuleBook,
+    about: str,
+    subject: str,
+    name: str,
+    figures: Figures,
+    marks: Marks = NO_MARKS,
+    words: Mapping[str, str] | None = None,
 ) -> list[model.Verdict]:
-    """Every verdict on one subject, problems first."""
+    """Every verdict on one subject, the costliest first."""
     known = enough(book.thin, figures)
-    return problems_first(
-        _verdict(book, rule_name, rule, subject, name, figures, marks)
+    said = partial(filled_in, figures=figures, marks=marks, words=words)
+    found = [
+        _verdict(book, rule_name, subject, name, figures, marks, said)
         for rule_name, rule in book.rules.items()
         if rule.about == about and (rule.certain or known) and _fires(rule, figures)
+    ]
+    return by_cost(found)
+
+
+def by_cost(verdicts: Iterable[model.Verdict]) -> list[model.Verdict]:
+    """The costliest first, of equal cost problems first."""
+    return sorted(
+        verdicts, key=lambda each: (-(each.cost or 0.0), each.severity is not model.Severity.PROBLEM)
     )
 
 
-def problems_first(verdicts: Iterable[model.Verdict]) -> list[model.Verdict]:
-    return sorted(verdicts, key=lambda verdict: verdict.severity is not model.Severity.PROBLEM)
+def one_per_cause(
+    book: RuleBook, verdicts: Iterable[model.Verdict], containers: Mapping[str, str]
+) -> list[model.Verdict]:
+    """The costliest first, one of each kind before the second of any; of rules with one cause only the first.
+
+    Problems come before advice, then the order of the file counts; the cost is that of the dearest. A limit is a cause
+    for each container.
+    """
+    places = {name: place for place, name in enumerate(book.rules)}
+    leads: dict[tuple[str, str], model.Verdict] = {}
+    kept: list[model.Verdict] = []
+    for verdict in sorted(
+        by_cost(verdicts), key=lambda each: (each.severity is not model.Severity.PROBLEM, places[each.rule])
+    ):
+        scope = containers.get(verdict.subject, verdict.subject) if verdict.cause == "limit" else ""
+        lead = leads.get((verdict.cause or "", scope)) if verdict.cause else None
+        if lead is None or lead.rule == verdict.rule:
+            kept.append(replace(verdict, also=[]))
+            leads.setdefault((verdict.cause or "", scope), kept[-1])
+            continue
+        lead.also += [verdict.rule] if verdict.rule not in lead.also else []
+        lead.cost = max(lead.cost or 0.0, verdict.cost or 0.0)
+    seen: Counter[str] = Counter()
+    placed = []
+    for verdict in by_cost(kept):
+        seen[verdict.title] += 1
+        placed.append((seen[verdict.title], verdict))
+    return [verdict for _, verdict in sorted(placed, key=lambda each: each[0])]
+
+
+def _cost(prices: Prices, rule: Rule, figures: Figures) -> tuple[float | None, str | None]:
+    """What a verdict weighs, and in words what was lost; a problem never weighs nothing."""
+    least = prices.problem if rule.severity is model.Severity.PROBLEM else None
+    value = figures.get(rule.cost)
+    unit = next((unit for unit in _UNITS if rule.cost.endswith(unit)), None)
+    if value is None or unit is None:
+        return least, None
+    words = f"{units.quantity(value)} {_UNITS[unit]}"
+    return max(float(getattr(prices, unit)) * value, least or 0.0), words
+
+
+_UNITS = {"core_hours": "core hours", "gib_hours": "GiB hours", "gpu_hours": "GPU hours"}
 
 
 def enough(wanted: Enough, figures: Figures) -> bool:
@@ -62,10 +120,18 @@ def _fires(rule: Rule, figures: Figures) -> bool:
 
 
 def _verdict(
-    book: RuleBook, rule_name: str, rule: Rule, subject: str, name: str, figures: Figures, marks: Marks
+    book: RuleBook,
+    rule_name: str,
+    subject: str,
+    name: str,
+    figures: Figures,
+    marks: Marks,
+    said: Callable[[str], str],
 ) -> model.Verdict:
+    rule = book.rules[rule_name]
     lines = [*rule.when, *(line for line in rule.any if parse_condition(line).holds(figures))]
     shown = {figure for line in lines for figure in parse_condition(line).names()} | set(places(rule.says))
+    cost, cost_words = _cost(book.prices, rule, figures)
     return model.Verdict(
         rule=rule_name,
         about=rule.about,
@@ -73,13 +139,16 @@ def _verdict(
         name=name,
         severity=rule.severity,
         title=rule.title,
-        says=filled_in(rule.says, figures, marks),
-        advice=filled_in(rule.advice, figures, marks),
+        says=said(rule.says),
+        advice=said(rule.advice),
         confidence="high" if rule.certain else _confidence(book, figures),
         figures={each: float(value) for each in sorted(shown) if (value := figures.get(each)) is not None},
         conditions=lines,
         marks={each: marks[each] for each in sorted(shown) if each in marks},
         gain=rule.gain,
+        cause=rule.cause or None,
+        cost=cost,
+        cost_words=cost_words,
     )
 
 
@@ -87,6 +156,7 @@ _GIB = 2**30
 _WHY = {
     "cores": "more cores would have been used",
     "memory": "it ran short of memory",
+    "others": "others had the cores that it waited for",
     "disk": "a faster disk, not a larger machine",
 }
 
@@ -124,7 +194,13 @@ def _was_used(gpu: model.GpuUse) -> bool:
     return (gpu.gpu_util.p95 or 0.0) > 1 or held > 0.02
 
 
-def job_advice(book: RuleBook, job: model.JobUse, figures: Figures, use: model.NodeUse) -> model.Advice:
+def job_advice(
+    book: RuleBook,
+    job: model.JobUse,
+    figures: Figures,
+    use: model.NodeUse,
+    words: Mapping[str, str] | None = None,
+) -> model.Advice:
     """A job's use against what was there."""
     advice = model.Advice(
         about="job",
@@ -140,7 +216,8 @@ def job_advice(book: RuleBook, job: model.JobUse, figures: Figures, use: model.N
         disk_write_rate=job.write_rate,
     )
     busy = None if not job.gpus else len(job.gpus) if (job.gpu_util.p95 or 0) > 5 else 0
-    return _judged(book, advice, figures, busy, job_marks(job))
+    advice.waited_share = figures.get("waited_share")
+    return _judged(book, advice, figures, busy, job_marks(job), words)
 
 
 #: Fields that an advice on a job takes over from its use.
@@ -151,25 +228,86 @@ _SAME_OF_JOB = (
 
 
 def _judged(
-    book: RuleBook, advice: model.Advice, figures: Figures, busy_gpus: int | None, marks: Marks = NO_MARKS
+    book: RuleBook,
+    advice: model.Advice,
+    figures: Figures,
+    busy_gpus: int | None,
+    marks: Marks = NO_MARKS,
+    words: Mapping[str, str] | None = None,
 ) -> model.Advice:
     """Adds the verdicts, and the sizes that would have done where enough was seen."""
-    advice.verdicts = judge(book, advice.about, advice.subject, advice.name, figures, marks)
+    advice.verdicts = judge(book, advice.about, advice.subject, advice.name, figures, marks, words)
     advice.enough_data = enough(book.thin, figures)
-    advice.larger_would_help, advice.larger_why = _gain(advice.verdicts, advice.enough_data)
+    advice.larger_would_help, advice.larger_why = _gain(advice.verdicts, advice.enough_data, figures)
+    short = list(_censored(advice, figures))
     if advice.enough_data:
-        # No more cores were busy than there were, whatever ticks and clocks say of a short interval.
         most, cores, memory = advice.cpus or math.inf, advice.cores, advice.memory_bytes
+        wanted = (figures.get("wanted_cores") or 0.0) if short else 0.0
         p95, peak = (
-            None if busy is None else min(busy * _safe_factor(advice), most)
+            None if busy is None else min(max(busy * _safe_factor(advice), wanted), most)
             for busy in (cores.p95, cores.peak)
         )
         advice.size_p95 = fitting(book.sizes, p95, memory.p95, busy_gpus)
         advice.size_peak = fitting(book.sizes, peak, _safe_need(advice, book.sizes.headroom), busy_gpus)
-        words = [*_cpu_doubt(advice), *_memory_doubt(advice)]
-        advice.size_doubt = " ".join(words) or None
-        advice.size_is_lower_bound = any("at least" in each for each in words)
+        doubts = [*short, *_cpu_doubt(advice), *_memory_doubt(advice)]
+        advice.size_doubt = " ".join(doubts) or None
+        advice.size_is_lower_bound = bool(short) or any("at least" in each for each in doubts)
+    advice.conclusion = _conclusion(advice, bool(short))
     return advice
+
+
+def _censored(advice: model.Advice, figures: Figures) -> Iterator[str]:
+    """Why the cores that were busy are fewer than were wanted: what a full machine shows is a lower bound."""
+    full, waited = figures.get("saturated_share") or 0.0, figures.get("waited_share")
+    if full < _FULL:
+        return
+    if advice.about == "machine":
+        yield (
+            f"All cores were busy while tasks waited for one {units.share(full)} of the time: "
+            "how many more would have been used is not known."
+        )
+    elif waited is None and (figures.get("cores_mean") or 0.0) >= _FULL:
+        yield f"All cores were busy {units.share(full)} of its time: what it would have used is not known."
+    elif (waited or 0.0) >= 0.1 and (figures.get("wanted_cores") or 0.0) >= _FULL:
+        yield f"It waited for a core {units.share(waited)} of the time that it could have run."
+
+
+#: A machine that is full for less of the time shows in its 95th percentile what was wanted.
+_FULL = 0.05
+
+
+def size_words(size: model.Size) -> str:
+    """`2 cores, 8 GiB, 1 GPU`."""
+    parts = [
+        units.plural(size.cores, "core") if size.cores is not None else "",
+        f"{size.memory_gib} GiB" if size.memory_gib is not None else "",
+        units.plural(size.gpus, "GPU") if size.gpus is not None else "",
+    ]
+    named = f" ({size.flavour})" if size.flavour else ""
+    return ", ".join(part for part in parts if part) + named
+
+
+def _conclusion(advice: model.Advice, censored: bool) -> str:
+    """What would have held it, and whether more would have helped, without a contradiction."""
+    if not advice.enough_data:
+        return "Too little was recorded to advise a size."
+    typical, most = advice.size_p95, advice.size_peak
+    said = []
+    if censored and most is not None:
+        said.append(f"at least {size_words(most)}.")
+    elif typical is not None and typical == most:
+        said.append(f"{size_words(typical)} would have held the 95th percentile and the peak.")
+    elif typical is not None and most is not None:
+        said.append(
+            f"{size_words(typical)} would have held the 95th percentile, {size_words(most)} the peak."
+        )
+    said += [advice.size_doubt] if advice.size_doubt else []
+    helped = {
+        True: "A larger machine would have helped",
+        False: "A larger machine would not have helped",
+        None: "Whether a larger machine would have helped is not known",
+    }[advice.larger_would_help]
+    return " ".join([*said, f"{helped}: {advice.larger_why}."])
 
 
 def _safe_factor(advice: model.Advice) -> float:
@@ -215,7 +353,7 @@ def _memory_doubt(advice: model.Advice) -> Iterator[str]:
         yield f"Its memory peak is known only as at least {units.size(peak)}, the highest sample."
 
 
-def _gain(verdicts: list[model.Verdict], known: bool) -> tuple[bool | None, str | None]:
+def _gain(verdicts: list[model.Verdict], known: bool, figures: Figures) -> tuple[bool | None, str | None]:
     """Whether a larger machine would have helped, and by which verdict."""
     gains = [verdict for verdict in verdicts if verdict.gain in _WHY]
     larger = next((verdict for verdict in gains if verdict.gain != "disk"), None)
@@ -223,7 +361,27 @@ def _gain(verdicts: list[model.Verdict], known: bool) -> tuple[bool | None, str 
         return True, f"{_WHY[larger.gain]} ({larger.rule})"
     if not known:
         return None, None
-    return False, f"{_WHY['disk']} ({gains[0].rule})" if gains else "nothing waited for cores or memory"
+    return (False, f"{_WHY['disk']} ({gains[0].rule})") if gains else waiting(figures)
+
+
+def waiting(figures: Figures) -> tuple[bool | None, str]:
+    """What the figures say of waiting where no rule does: pressure, or else the tasks that were ready to run."""
+    own, pressure = figures.get("waited_share"), figures.get("pressure_cpu_mean")
+    cpus, memory = figures.get("cpus"), figures.get("pressure_memory_mean") or 0.0
+    queue = figures.get("runnable_p95") or figures.get("runnable_mean")
+    cpu = own if own is not None else pressure
+    if cpu is None and queue is not None and cpus is not None:
+        cpu = 0.0 if queue <= cpus else None
+    if cpu is None:
+        return None, "whether anything waited for cores was not recorded"
+    if cpu < _LITTLE and memory < _LITTLE:
+        return False, "nothing waited for cores or memory"
+    who = "it" if own is not None else "some task"
+    said = f"{who} waited for a core {units.share(cpu)} of the time, for memory {units.share(memory)}"
+    return (False, said) if max(cpu, memory) < 0.25 else (None, f"{said}, but no rule knows why")
+
+
+_LITTLE = 0.05
 
 
 def fitting(sizes: Sizes, cores: float | None, memory: float | None, gpus: int | None) -> model.Size | None:

@@ -81,7 +81,10 @@ class JobUse(AnswerPart):
     hostname: Annotated[str | None, TEXT, titled("machine")] = None
     job_source: str | None = None
     pgid: Annotated[int | None, NUMBER] = None
-    user: Annotated[str | None, TEXT, titled("user")] = None
+    user: Annotated[str | None, TEXT, titled("user"), about("in a container its owner")] = None
+    user_source: Annotated[
+        str | None, CHOICE, about("what the owner was inferred from; container_… where the container's was")
+    ] = None
     program: Annotated[str | None, TEXT, titled("program")] = None
     tags: list[str] = msgspec.field(default_factory=list)
     command: Annotated[str | None, TEXT, titled("command")] = None
@@ -167,6 +170,9 @@ class GroupUse(AnswerPart):
     tags: Annotated[list[str], TEXT, titled("tags")] = msgspec.field(default_factory=list)
     jobs: Annotated[int, COUNT, titled("jobs")] = 0
     users: Annotated[int | None, COUNT, titled("users")] = None
+    user_sources: Annotated[list[str], about("what the owners were inferred from")] = msgspec.field(
+        default_factory=list
+    )
     cpu_seconds: Annotated[float | None, BUSY, CPU_TIME] = None
     cpu_seconds_low: Annotated[float | None, BUSY, LEAST] = None
     cpu_seconds_high: Annotated[float | None, BUSY, MOST] = None

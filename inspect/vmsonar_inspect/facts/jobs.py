@@ -8,12 +8,13 @@ import msgspec
 from vmsonar_archive.system.moments import in_zone
 
 from vmsonar_inspect.facts.energy import ESTIMATE, JOULES_PER_KWH
-from vmsonar_inspect.facts.model import Energy, GroupUse, JobUse
+from vmsonar_inspect.facts.model import ContainerUse, Energy, GroupUse, JobUse
 from vmsonar_inspect.facts.programs import Program, ProgramMap
 from vmsonar_inspect.facts.queries import (
     JOB_KEY,
     JOB_KEY_COLUMNS,
     JOBS_ON_GPUS,
+    SATURATED,
     Key,
     Queries,
     Record,
@@ -45,6 +46,9 @@ class JobContext(msgspec.Struct, kw_only=True, frozen=True):
     workers: int | None = None
     top_worker_share: float | None = None
     seen_cpu_seconds: float | None = None
+    saturated_share: float | None = None
+    wanted_cores: float | None = None
+    idle_seconds: float | None = None
 
 
 #: Columns of job_usage that are not named like their fields.
@@ -200,11 +204,24 @@ def query_contexts(queries: Queries, judged: dict[Key, JobUse], deep: bool) -> d
         if job.first is not None and job.last is not None
     ]
     queries.keep("judged_jobs", f"{JOB_KEY_COLUMNS}, first_time TIMESTAMP, last_time TIMESTAMP", rows)
-    workers = queries.by(JOB_KEY, _WORKERS) if deep else {}
-    return {
-        key: struct_of(JobContext, {**row, **workers.get(key, {})})
-        for key, row in queries.by(JOB_KEY, _CONTEXT).items()
-    }
+    found = queries.by(JOB_KEY, _CONTEXT)
+    more = [queries.by(JOB_KEY, _WORKERS)] if deep else []
+    # Only where cores were short does it matter who was ready to run; a long record is read for that on request.
+    crowded = any((row["saturated_share"] or 0.0) > 0 for row in found.values())
+    if crowded and (deep or max(job.samples for job in judged.values()) <= _FEW_SAMPLES):
+        more.append(queries.by(JOB_KEY, _WANTED))
+    if deep and any((job.observed_seconds or 0.0) >= _LONG for job in judged.values()):
+        more.append(queries.by(JOB_KEY, _IDLE))
+    for told in more:
+        for key, row in told.items():
+            found.get(key, {}).update(row)
+    return {key: struct_of(JobContext, row) for key, row in found.items()}
+
+
+#: A first screen looks at processes of a record that is no longer than this.
+_FEW_SAMPLES = 5000
+#: Nobody is called idle for less: two hours, in seconds.
+_LONG = 7200
 
 
 # Joined by time rather than by sample, so that a month of job rows is not read.
@@ -213,9 +230,30 @@ _CONTEXT = f"""
         {weighted_mean("cpu_some_share")} AS pressure_cpu, {weighted_mean("memory_some_share")} AS pressure_memory,
         {weighted_mean("io_some_share")} AS pressure_io, AVG(tasks_runnable) AS runnable,
         SUM((disk_read_bytes_per_second + disk_write_bytes_per_second) * interval_seconds) AS disk_bytes,
-        {weighted_mean("forks_per_second")} AS forks
+        {weighted_mean("forks_per_second")} AS forks, {weighted_mean(SATURATED)} AS saturated_share
     FROM judged_jobs AS j JOIN node_steps AS n ON j.archive = n.archive AND n.time BETWEEN first_time AND last_time
     GROUP BY j.archive, boot, pgid, start_ticks"""  # noqa: S608
+
+# Whoever is in state R runs or waits for a core; of many threads only the first is known. Rows of processes do not say
+# whose they are, so nothing is said of a group that several users share.
+_WANTED = """
+    SELECT j.archive, j.boot, j.pgid, j.start_ticks,
+        COUNT(*) FILTER (WHERE p.state = 'R') / COUNT(DISTINCT p.seq) AS wanted_cores
+    FROM judged_jobs AS j JOIN process AS p
+        ON j.archive = p.archive AND j.boot = p.boot AND j.pgid = p.pgid AND p.time BETWEEN first_time AND last_time
+    WHERE NOT EXISTS (
+        SELECT 1 FROM judged_jobs AS o WHERE o.archive = j.archive AND o.boot = j.boot AND o.pgid = j.pgid
+            AND o.start_ticks <> j.start_ticks AND o.first_time < j.last_time AND j.first_time < o.last_time
+    )
+    GROUP BY j.archive, j.boot, j.pgid, j.start_ticks HAVING COUNT(DISTINCT p.seq) >= 10"""
+
+# From the last time that a job did anything to its last sample.
+_IDLE = f"""
+    SELECT {_KEY}, epoch(MAX(last_time)) - epoch(COALESCE(
+        MAX(time) FILTER (WHERE cpu_cores >= 0.005 OR read_bytes_per_second + write_bytes_per_second >= 4096),
+        MIN(first_time))) AS idle_seconds
+    FROM job_rates JOIN judged_jobs USING ({_KEY})
+    WHERE epoch(last_time) - epoch(first_time) >= {_LONG} GROUP BY {_KEY}"""  # noqa: S608
 
 # Workers are the members that lived for most of the job and run the same program as the busiest of them.
 _WORKERS = f"""
@@ -283,6 +321,20 @@ def group_jobs(
     return sorted(groups, key=lambda group: (-(group.cpu_seconds or 0.0), group.name))
 
 
+def as_job(container: ContainerUse) -> JobUse:
+    """A container of which no process was recorded, counted as one job."""
+    same = ("archive", "user", "first", "last", "runtime_seconds", "observed_seconds", "samples", "cpu_seconds",
+            "cpu_seconds_high", "cpu_is_lower_bound", "cores", "memory_bytes", "read_bytes", "write_bytes", "energy",
+            "container_id")  # fmt: skip
+    return JobUse(
+        job=f"container {container.name or container.container_id[:12]}",
+        series_id=container.container_id,
+        job_source="container",
+        user_source="container",
+        **{name: getattr(container, name) for name in same},
+    )
+
+
 def _group(name: str, jobs: Sequence[JobUse], memory: Record, times: list[Record], zone: tzinfo) -> GroupUse:
     by_hour, by_weekday = [0.0] * 24, [0.0] * 7
     for row in times:
@@ -295,6 +347,7 @@ def _group(name: str, jobs: Sequence[JobUse], memory: Record, times: list[Record
         tags=sorted({tag for job in jobs for tag in job.tags}),
         jobs=sum(job.is_told_apart for job in jobs),
         users=len({job.user for job in jobs}),
+        user_sources=sorted({job.user_source for job in jobs if job.user_source}),
         cpu_is_lower_bound=any(job.cpu_is_lower_bound for job in jobs),
         io_is_lower_bound=any(job.io_is_lower_bound for job in jobs),
         runtime_seconds=total(job.observed_seconds for job in jobs),

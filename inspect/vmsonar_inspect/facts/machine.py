@@ -6,6 +6,7 @@ from typing import Any
 from vmsonar_inspect.facts.model import ContainerUse, Coverage, GpuUse, Machine, NodeUse
 from vmsonar_inspect.facts.queries import (
     LIMIT_RISES,
+    SATURATED,
     Queries,
     Record,
     grouped,
@@ -28,8 +29,7 @@ PRESSURES = {
     "pressure_io": "io_some_share",
 }
 _USES = {
-    # Ticks and clocks of a short interval can show more than there is.
-    "cores": "CASE WHEN cpu_busy_cores > cpus THEN cpus ELSE cpu_busy_cores END",
+    "cores": "cpu_busy_cores",
     "memory_bytes": "memory_used",
     "swap_bytes": "swap_used",
     "runnable": "tasks_runnable",
@@ -40,11 +40,12 @@ _MEANS = {
     "forks_per_second": "forks_per_second",
     "swap_rate": "pages_swapped_in_per_second + pages_swapped_out_per_second",
     "major_faults_per_second": "major_faults_per_second",
+    "saturated_share": SATURATED,
     **PRESSURES,
 }
 _SUMS = {
-    "cpu_seconds": "cpu_busy_cores",
-    **{name.replace("_rate", "_bytes"): column for name, column in RATES.items()},
+    "cpu_seconds": "cpu_seconds",
+    **{name.replace("_rate", "_bytes"): f"{column} * interval_seconds" for name, column in RATES.items()},
 }
 
 
@@ -100,14 +101,51 @@ def query_node_use(queries: Queries) -> dict[str, NodeUse]:
     queries.require_node_steps()
     columns = [use_columns(column, name) for name, column in _USES.items()]
     columns += [f"{weighted_mean(column)} AS {name}" for name, column in _MEANS.items()]
-    columns += [f"SUM({column} * interval_seconds) AS {name}" for name, column in _SUMS.items()]
+    columns += [f"SUM({column}) AS {name}" for name, column in _SUMS.items()]
     rows = queries.by(
         "archive",
         "SELECT archive, MAX(cpus) AS cpus, MAX(memory_total) AS memory_total_bytes, SUM(oom_kills) AS oom_kills, "  # noqa: S608
         f"{', '.join(columns)} FROM node_steps GROUP BY archive",
     )
     cards = queries.by("archive", _CARDS) if queries.has("gpu") else {}
-    return {archive: struct_of(NodeUse, {**row, **cards.get(archive, {})}) for archive, row in rows.items()}
+    pairs = _query_pairs(queries)
+    return {
+        archive: struct_of(NodeUse, {**row, **cards.get(archive, {}), **pairs.get(archive, {})})
+        for archive, row in rows.items()
+    }
+
+
+def _query_pairs(queries: Queries) -> dict[str, Record]:
+    """How long two threads shared a core while another was idle; only machines with such cores are asked."""
+    told = queries.rows("SELECT archive, core_siblings FROM latest_sysinfo WHERE core_siblings IS NOT NULL")
+    places = [
+        (row["archive"], cpu, core)
+        for row in told
+        for core, cpus in enumerate(row["core_siblings"])
+        for cpu in cpus
+    ]
+    queries.keep("cpu_cores", "archive VARCHAR, cpu_index BIGINT, core BIGINT", places)
+    return queries.by("archive", _PAIRS) if places else {}
+
+
+_BUSY_TICKS = "user_ticks + nice_ticks + system_ticks + irq_ticks + softirq_ticks"
+_PAIRS = f"""
+    WITH ticked AS (
+        SELECT archive, boot, cpu_index, seq, {_BUSY_TICKS} AS busy,
+            {_BUSY_TICKS} + idle_ticks + iowait_ticks + COALESCE(steal_ticks, 0) AS every
+        FROM cpu WHERE archive IN (SELECT archive FROM cpu_cores)
+    ),
+    shares AS (
+        SELECT archive, boot, seq, cpu_index, (busy - LAG(busy) OVER w) / NULLIF(every - LAG(every) OVER w, 0) AS share
+        FROM ticked WINDOW w AS (PARTITION BY archive, boot, cpu_index ORDER BY seq)
+    ),
+    cores AS (
+        SELECT archive, boot, seq, core, COUNT(*) FILTER (WHERE share >= 0.8) >= 2 AS is_paired,
+            MAX(share) <= 0.1 AS idles
+        FROM shares JOIN cpu_cores USING (archive, cpu_index) WHERE share IS NOT NULL GROUP BY ALL
+    ),
+    moments AS (SELECT archive, BOOL_OR(is_paired) AND BOOL_OR(idles) AS wasted FROM cores GROUP BY archive, boot, seq)
+    SELECT archive, AVG(CASE WHEN wasted THEN 1.0 ELSE 0.0 END) AS paired_share FROM moments GROUP BY archive"""  # noqa: S608
 
 
 # All cards of a sample together, then over time; the parts of a divided card are in the card already.

@@ -31,6 +31,7 @@ from vmsonar_inspect.facts.quantities import (
     CELSIUS,
     CHOICE,
     CONTAINER,
+    CORE_HOURS,
     CORES,
     COUNT,
     ENERGY,
@@ -142,6 +143,14 @@ class NodeUse(AnswerPart):
     pressure_cpu: Annotated[float | None, SHARE, _WAITED] = None
     pressure_memory: Annotated[float | None, SHARE, _WAITED] = None
     pressure_io: Annotated[float | None, SHARE, _WAITED] = None
+    saturated_share: Annotated[
+        float | None, SHARE, about("of the time in which all cores were busy while tasks waited for one")
+    ] = None
+    paired_share: Annotated[
+        float | None,
+        SHARE,
+        about("of the time in which both threads of a core were busy and another core idle"),
+    ] = None
     forks_per_second: Annotated[float | None, COUNT] = None
     swap_rate: Annotated[float | None, COUNT, about("pages a second, in and out")] = None
     major_faults_per_second: Annotated[float | None, COUNT] = None
@@ -165,6 +174,7 @@ class ContainerUse(AnswerPart):
     image: Annotated[str | None, TEXT, titled("image")] = None
     engine: str | None = None
     user: Annotated[str | None, TEXT, titled("user")] = None
+    user_source: Annotated[str | None, CHOICE, about("what the owner was inferred from")] = None
     compose_project: str | None = None
     compose_service: str | None = None
     first: Annotated[datetime | None, TIME, titled("seen from")] = None
@@ -270,6 +280,9 @@ class Happening(AnswerPart):
     program: Annotated[str | None, TEXT, titled("program", missing="")] = None
     job: Annotated[str | None, TEXT, titled("job", missing=""), about("id for people")] = None
     job_series_id: Annotated[str | None, about("series of that job")] = None
+    cost_core_hours: Annotated[
+        float | None, CORE_HOURS, about("of what went wrong: the work of the job or container that ended")
+    ] = None
     archive: str | None = None
     hostname: Annotated[str | None, TEXT, titled("machine")] = None
 
@@ -367,6 +380,14 @@ class Verdict(AnswerPart, kw_only=True):
         default_factory=dict
     )
     gain: str = "none"
+    cause: Annotated[str | None, about("rules of one cause are one verdict in `verdicts`")] = None
+    cost: Annotated[
+        float | None, CORE_HOURS, about("what it cost, weighed in core hours; ranks the verdicts")
+    ] = None
+    cost_words: Annotated[str | None, about("the same as it was counted: core, GiB or GPU hours")] = None
+    also: Annotated[list[str], about("other rules that fired for the same cause")] = msgspec.field(
+        default_factory=list
+    )
 
 
 class Size(AnswerPart, kw_only=True):
@@ -411,6 +432,12 @@ class Advice(AnswerPart, kw_only=True):
     size_doubt: Annotated[str | None, about("which bounds the sizes rest on, in words")] = None
     larger_would_help: bool | None = None
     larger_why: str | None = None
+    waited_share: Annotated[
+        float | None,
+        SHARE,
+        about("of a job: share of the time it could have run in which it waited for a core"),
+    ] = None
+    conclusion: Annotated[str | None, about("size and gain in a sentence or two")] = None
     verdicts: list[Verdict] = msgspec.field(default_factory=list)
 
 

@@ -65,12 +65,19 @@ def names_of(key: Key) -> dict[str, Any]:
 
 _NODE_STEPS = """
     CREATE OR REPLACE TEMP TABLE node_steps AS
-    SELECT r.archive, r.run, r.seq, r.time, r.interval_seconds, r.cpus, r.cpu_busy_cores, r.cpu_steal_cores,
-        r.memory_total, r.memory_used, r.swap_used, r.pages_swapped_in_per_second, r.pages_swapped_out_per_second,
-        r.major_faults_per_second, r.forks_per_second, r.oom_kills, r.disk_read_bytes_per_second,
+    SELECT r.archive, r.run, r.seq, r.time, r.interval_seconds, r.cpus, r.cpu_busy_cores, r.cpu_seconds,
+        r.cpu_steal_cores, r.memory_total, r.memory_used, r.swap_used, r.pages_swapped_in_per_second,
+        r.pages_swapped_out_per_second, r.major_faults_per_second, r.forks_per_second, r.oom_kills,
+        r.disk_read_bytes_per_second,
         r.disk_write_bytes_per_second, r.net_received_bytes_per_second, r.net_sent_bytes_per_second,
         r.cpu_some_share, r.memory_some_share, r.io_some_share, n.tasks_runnable
     FROM node_rates AS r JOIN node AS n USING (archive, run, boot, seq)"""
+
+
+#: Whether all cores were busy in an interval while tasks waited for one; null where that is not known.
+SATURATED = """CASE WHEN cpu_busy_cores < 0.95 * cpus THEN 0.0
+    WHEN COALESCE(cpu_some_share >= 0.2, tasks_runnable > 1.5 * cpus) THEN 1.0
+    WHEN COALESCE(cpu_some_share, tasks_runnable) IS NOT NULL THEN 0.0 END"""
 
 
 def _in_utc(value: Any) -> Any:

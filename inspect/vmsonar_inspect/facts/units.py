@@ -54,6 +54,19 @@ def count(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
+def quantity(value: float | None) -> str:
+    """A number of something whose unit is said beside it: two digits, and no power of ten."""
+    return (
+        UNKNOWN
+        if value is None
+        else f"{value:,.0f}"
+        if value >= 10
+        else f"{value:.2g}"
+        if value >= 0.001
+        else "0"
+    )
+
+
 def duration(seconds: float | None) -> str:
     """`45 s`, `12 min`, `3 h 05 min`, `2 d 4 h`."""
     if seconds is None:

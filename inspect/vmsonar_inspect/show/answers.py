@@ -40,6 +40,9 @@ class Summary(model.AnswerPart):
     filesystems: Annotated[list[model.FilesystemUse], about("those that can be written")]
     gaps: list[model.Gap]
     advice: list[model.Advice]
+    verdicts: Annotated[
+        list[model.Verdict], about("of the machine and its jobs, one for each cause, the costliest first")
+    ]
 
 
 class FleetRow(model.AnswerPart):
@@ -66,6 +69,8 @@ class FleetRow(model.AnswerPart):
     problems: Annotated[int, model.COUNT]
     verdicts: Annotated[list[str], model.TEXT, titled("verdicts")]
     size_p95: Annotated[model.Size | None, titled("would do")]
+    machine_id: str | None = None
+    instance_id: str | None = None
 
 
 class Document(model.AnswerPart):
@@ -149,8 +154,19 @@ def fleet_rows(inspection: Inspection) -> list[FleetRow]:
     return sorted(rows, key=lambda row: (row.used_share is None, row.used_share or 0.0, row.hostname or ""))
 
 
+def one_per_machine(rows: Sequence[FleetRow]) -> list[FleetRow]:
+    """A row for each machine, the latest of its archives; clones of one image differ in their instance."""
+    last: dict[tuple[str | None, ...], FleetRow] = {}
+    for row in sorted(rows, key=lambda row: (row.last is not None, row.last)):
+        key = (row.machine_id, row.instance_id) if row.machine_id or row.instance_id else (row.archive,)
+        last[key] = row
+    kept = {id(row) for row in last.values()}
+    return [row for row in rows if id(row) in kept]
+
+
 def summary_of(inspection: Inspection, archive: str, top: int | None = None) -> Summary:
     """The first screen of one machine as data."""
+    advices = inspection.advice(archive)
     return Summary(
         machine=inspection.machines[archive],
         coverage=inspection.coverage[archive],
@@ -163,7 +179,8 @@ def summary_of(inspection: Inspection, archive: str, top: int | None = None) -> 
         ends=inspection.machine_ends.get(archive, []),
         filesystems=inspection.filesystems.get(archive, []),
         gaps=[gap for owner, gap in inspection.gaps if owner in (archive, "")],
-        advice=inspection.advice(archive),
+        advice=advices,
+        verdicts=inspection.verdicts(archive, advices),
     )
 
 

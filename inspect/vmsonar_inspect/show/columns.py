@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from vmsonar_inspect.advice.verdicts import size_words
 from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.fields import ShownField, shown_field
 from vmsonar_inspect.facts.model import (
@@ -19,7 +20,6 @@ from vmsonar_inspect.facts.model import (
     JobUse,
     Moment,
     ProcessUse,
-    Size,
 )
 from vmsonar_inspect.show.answers import FleetRow
 
@@ -189,17 +189,6 @@ _PROCESSES = (
     Column("samples", 6),
     Column("command", 3, least=12),
 )
-
-
-def size_words(size: Size) -> str:
-    """`2 cores, 8 GiB, 1 GPU`."""
-    parts = [
-        units.plural(size.cores, "core") if size.cores is not None else "",
-        f"{size.memory_gib} GiB" if size.memory_gib is not None else "",
-        units.plural(size.gpus, "GPU") if size.gpus is not None else "",
-    ]
-    named = f" ({size.flavour})" if size.flavour else ""
-    return ", ".join(part for part in parts if part) + named
 
 
 _FLEET = (

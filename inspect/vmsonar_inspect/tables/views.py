@@ -91,17 +91,30 @@ def _latest(table: str, described: str, *keys: str, newest: str = "seq DESC") ->
     return {"table": table, "described": described, "keys": ", ".join(("archive", *keys)), "newest": newest}
 
 
+#: The totals that have bounds, by the names of these.
+_GAPS = {"cpu": "cpu", "read": "read_bytes", "write": "write_bytes"}
+
+
 def _of(measure: str, column: str) -> str:
     """A column of the row of one measure."""
     return f"MAX(CASE WHEN measure = '{measure}' THEN {column} END)"
 
 
-def _gap(gap: str, counter: str) -> str:
+def _gap(gap: str) -> str:
     """How much further apart a total and its bound are at the end of the record than at its beginning."""
+    counter = _GAPS[gap.rpartition("_")[0]]
     is_late = f"{_of(gap, 'first_boottime')} > {_of(counter, 'first_boottime')}"
     first = f"COALESCE({_of(gap, 'first_value')}, 0.0)"
     began = f"BOOL_OR(measure = '{counter}' AND begins) OR {is_late}"
-    return f"{_gap_at_end(gap, counter)} - CASE WHEN {began} THEN 0.0 ELSE {first} END AS {gap}"
+    return f"{_gap_at_end(gap, counter)} - CASE WHEN {began} THEN 0.0 ELSE {first} END"
+
+
+def _doubted(flag: str, *names: str) -> str:
+    """Whether a flag is about the record: bounds that did not move apart in it are about the time before."""
+    gaps = [f"{name}_{side}" for name in names for side in ("below", "above")]
+    has_bounds = f"BOOL_OR(measure IN ({', '.join(map(repr, gaps))}))"
+    moved = " OR ".join(f"ABS({_gap(gap)}) > 1e-6" for gap in gaps)
+    return f"COALESCE({_of(flag, 'maximum')} > 0 AND (NOT {has_bounds} OR {moved}), FALSE) AS {flag}"
 
 
 def _gap_at_end(gap: str, counter: str) -> str:
@@ -123,11 +136,13 @@ def _latest_peak(measure: str) -> str:
 
 def _doubts() -> str:
     """What the totals of a series say about how sure its figures are."""
-    gaps = [_gap(f"{name}_{side}", counter) for name, counter in _GAPS.items() for side in ("below", "above")]
+    gaps = [f"{name}_{side}" for name in _GAPS for side in ("below", "above")]
     absolute = " + ".join(_gap_at_end(gap, "cpu") for gap in ("cpu_below", "cpu_above"))
     return ",\n        ".join(
         (
-            *gaps,
+            *(f"{_gap(gap)} AS {gap}" for gap in gaps),
+            _doubted("unattributed", "cpu"),
+            _doubted("io_partial", "read", "write"),
             f"{absolute} AS cpu_doubt",
             _worded("cpu_source", "maximum", TOLD_BY),
             _worded("io_source", "maximum", TOLD_BY),
@@ -142,10 +157,6 @@ def _doubts() -> str:
             f"CAST(COALESCE({_of('child_write_bytes', 'total')}, 0) AS BIGINT) AS child_write_bytes",
         )
     )
-
-
-#: The totals that have bounds, by the names of these.
-_GAPS = {"cpu": "cpu", "read": "read_bytes", "write": "write_bytes"}
 
 
 def _bounds(name: str, figure: str, whole: bool = True) -> str:

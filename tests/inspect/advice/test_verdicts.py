@@ -41,13 +41,19 @@ def test_a_verdict_names_rule_figures_and_confidence(tmp_path: Path) -> None:
     (found,) = [verdict for verdict in verdicts(serial(), tmp_path) if verdict.rule == "serial"]
     assert found.confidence == "high"
     assert found.figures == {"cores_mean": 1.0, "cores_p95": 1.0, "cpus": 8.0}
-    assert found.conditions == ["cpus >= 2", "cores_p95 <= 1.15", "cores_mean >= 0.6"]
+    assert found.conditions == ["cpus >= 4", "cores_p95 <= 1.15", "cores_mean >= 0.6"]
     assert found.says == "used 1.0 of 8 cores at the 95th percentile, 1.0 on average"
     assert found.name == "job 100 (python3 train.py)"
 
 
-def test_nothing_is_said_about_two_minutes(tmp_path: Path) -> None:
-    assert verdicts(serial(), tmp_path, seconds=100) == []
+@pytest.mark.parametrize(("seconds", "sure"), [(10, []), (30, ["low"]), (100, ["low"])])
+def test_from_twenty_seconds_on_something_is_said(seconds: float, sure: list[str], tmp_path: Path) -> None:
+    machine = Machine(loads=[Load(100, "python3 train.py", begin=0, cores=1.0, memory=20 * GIB)])
+    found = advices(machine, tmp_path, seconds)
+    assert [verdict.confidence for advice in found for verdict in advice.verdicts] == sure
+    # Facts are always there.
+    assert found[0].cores.peak == pytest.approx(1.0)
+    assert bool(sure) is (found[0].size_p95 is not None)
 
 
 def test_confidence_falls_with_the_number_of_samples(tmp_path: Path) -> None:

@@ -72,6 +72,8 @@ EXPECTED: dict[int, Row] = {
     lives.MOVED: exact(cpu_seconds=6.0, recorded_seconds=20.0, cores_mean=0.3, runtime_seconds=90.0),
     lives.RESOLVED: exact(cpu_seconds=0.6, cpu_seconds_low=0.1, cpu_seconds_high=None, cpu_seconds_total=None,
                           unattributed=True),
+    lives.EARLIER: exact(cpu_seconds=1.0, cpu_seconds_low=None, cpu_seconds_high=None, cpu_seconds_total=None,
+                         read_bytes=5000, read_bytes_high=None, unattributed=False, io_partial=False),
     0: exact(cpu_seconds=5.0, recorded_seconds=20.0, job_source="no_group", runtime_seconds=None),
 }  # fmt: skip
 
@@ -146,7 +148,7 @@ def test_a_user_has_everything_once(tables: Tables) -> None:
     assert row["cpu_seconds_high"] is None
     assert (row["memory_source"], row["cpu_source"], row["unattributed"]) == ("estimate", "samples", True)
     jobs = tables.sql("SELECT jobs FROM user_rates WHERE boottime = 130000000000").fetchone()
-    assert jobs == (5,)
+    assert jobs == (6,)
 
 
 def test_flags_that_were_never_set_are_false(tables: Tables) -> None:

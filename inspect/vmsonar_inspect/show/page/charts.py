@@ -44,7 +44,7 @@ def machine_data(inspection: Inspection, found: Summary, zone: str) -> dict[str,
 def _marks(events: Sequence[Happening]) -> list[tuple[float, str]]:
     """The time of what went wrong, and a line about it."""
     said = ((event, f"{event.subject or ''} {event.what or ''}".strip()) for event in events)
-    return [(event.time.timestamp(), printable(words, _LONGEST_MARK)) for event, words in said][-_MOST_MARKS:]
+    return [(event.time.timestamp(), printable(words, _LONGEST_MARK)) for event, words in said][:_MOST_MARKS]
 
 
 def _data(

@@ -11,7 +11,7 @@ from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.model import Gap, Severity, Verdict
 from vmsonar_inspect.facts.queries import grouped, total
 from vmsonar_inspect.inspection import Inspection
-from vmsonar_inspect.show.answers import FleetRow
+from vmsonar_inspect.show.answers import FleetRow, one_per_machine
 from vmsonar_inspect.show.columns import columns_of
 from vmsonar_inspect.show.page.parts import Markup, Section, bar, joined, more, sentence, table, tag, tile
 
@@ -28,28 +28,34 @@ def masthead(rows: Sequence[FleetRow], zone: tzinfo) -> Markup:
     """The number of machines and the time they cover."""
     times = [in_zone(time, zone) for row in rows for time in (row.first, row.last) if time is not None]
     when = f"{min(times):%Y-%m-%d %H:%M %Z} to {max(times):%Y-%m-%d %H:%M %Z}" if times else "No samples."
-    return joined([tag("h1", f"{len(rows)} machines"), tag("p", f"{when}. Worst used first.", class_="soft")])
+    return joined(
+        [
+            tag("h1", f"{len(one_per_machine(rows))} machines"),
+            tag("p", f"{when}. Worst used first.", class_="soft"),
+        ]
+    )
 
 
 def tiles(rows: Sequence[FleetRow]) -> Markup:
-    """All machines together."""
-    cpus, memory = total(row.cpus for row in rows), total(row.memory_total_bytes for row in rows)
-    busy, held = total(row.cores.mean for row in rows), total(row.memory_bytes.peak for row in rows)
+    """All machines together; of several archives of one machine the latest stands for what it is."""
+    each = one_per_machine(rows)
+    cpus, memory = total(row.cpus for row in each), total(row.memory_total_bytes for row in each)
+    busy, held = total(row.cores.mean for row in each), total(row.memory_bytes.peak for row in each)
     jobs = units.count(sum(row.jobs for row in rows))
-    troubled = sum(1 for row in rows if row.problems)
+    troubled = len(one_per_machine([row for row in rows if row.problems]))
     every = [
-        tile("Machines", str(len(rows)), "recorded", [("with problems", str(troubled)), ("jobs", jobs)], None),
+        tile("Machines", str(len(each)), "recorded", [("with problems", str(troubled)), ("jobs", jobs)], None),
         tile("Cores", units.share(ratio(busy, cpus)), "busy on average",
               [("busy", units.cores(busy)), ("of", units.count(cpus))], ratio(busy, cpus)),
         tile("Memory", units.share(ratio(held, memory)), "used at each one's peak",
               [("peaks", units.size(held)), ("of", units.size(memory))], ratio(held, memory)),
     ]  # fmt: skip
-    cards = [row for row in rows if row.gpus]
+    cards = [row for row in each if row.gpus]
     if cards:
         share = _gpu_share(cards)
         of = [("GPUs", units.count(total(row.gpus for row in cards))), ("in machines", str(len(cards)))]
         every.append(tile("GPUs", units.share(share), "busy on average", of, share))
-    return tag("div", *every, _size_tile(rows), class_="tiles")
+    return tag("div", *every, _size_tile(each), class_="tiles")
 
 
 def _gpu_share(rows: Sequence[FleetRow]) -> float | None:

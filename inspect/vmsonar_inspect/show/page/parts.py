@@ -15,7 +15,7 @@ from vmsonar_inspect.facts.units import UNKNOWN
 from vmsonar_inspect.show.answers import Summary
 from vmsonar_inspect.show.columns import Column, columns_of, legend
 from vmsonar_inspect.show.terminal.lists import size_sentence
-from vmsonar_inspect.show.terminal.screen import covered, end_sentence, varied
+from vmsonar_inspect.show.terminal.screen import covered, end_sentence
 
 
 class Markup(str):
@@ -136,7 +136,7 @@ def bar(share: float | None, label: str) -> Markup:
 
 def advice(found: Summary) -> Markup:
     """The size that would have done, and every verdict."""
-    verdicts = varied([verdict for each in found.advice for verdict in each.verdicts])
+    verdicts = found.verdicts
     parts = [tag("p", size_sentence(found.advice[0]).plain, class_="size")]
     if verdicts:
         parts.append(tag("div", *map(_verdict, verdicts[:_FIRST_VERDICTS]), class_="verdicts"))

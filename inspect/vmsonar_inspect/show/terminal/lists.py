@@ -18,7 +18,7 @@ from vmsonar_inspect.facts.fields import shown_field
 from vmsonar_inspect.facts.machine import RATES
 from vmsonar_inspect.facts.model import Advice, Severity, Verdict
 from vmsonar_inspect.facts.units import UNKNOWN
-from vmsonar_inspect.show.columns import Column, columns_of, legend, size_words
+from vmsonar_inspect.show.columns import Column, columns_of, legend
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -114,17 +114,8 @@ class HangingText:
 
 def size_sentence(advice: Advice) -> Text:
     """What would have held it, and whether more would have helped."""
-    if not advice.enough_data:
-        return Text("Too little was recorded to advise a size.", style="dim")
-    text = Text.assemble(("Size: ", "bold"))
-    if advice.size_p95 is not None and advice.size_p95 == advice.size_peak:
-        text.append(f"{size_words(advice.size_p95)} would have held the 95th percentile and the peak. ")
-    elif advice.size_p95 is not None and advice.size_peak is not None:
-        text.append(f"{size_words(advice.size_p95)} would have held the 95th percentile, ")
-        text.append(f"{size_words(advice.size_peak)} the peak. ")
-    text.append(f"{advice.size_doubt} " if advice.size_doubt else "")
-    helped = "would have helped" if advice.larger_would_help else "would not have helped"
-    return text.append(f"A larger machine {helped}: {advice.larger_why}.")
+    said = advice.conclusion or ""
+    return Text.assemble(("Size: ", "bold"), said) if advice.enough_data else Text(said, style="dim")
 
 
 _NOTHING = {

@@ -2,7 +2,6 @@
 
 import shlex
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -15,7 +14,7 @@ from vmsonar_archive.system.text import plain
 
 from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.machine import RATES
-from vmsonar_inspect.facts.model import Coverage, EnergyUse, Machine, Moment, Severity, Verdict
+from vmsonar_inspect.facts.model import Coverage, EnergyUse, Machine, Moment
 from vmsonar_inspect.show.answers import Summary
 from vmsonar_inspect.show.columns import columns_of
 from vmsonar_inspect.show.terminal.lists import USE_TITLES, Grid, size_sentence, use_row, verdict_lines
@@ -228,7 +227,7 @@ class Screen:
         ]
 
     def _advice(self, plan: ScreenPlan) -> "list[RenderableType]":
-        verdicts = varied([verdict for advice in self.summary.advice for verdict in advice.verdicts])
+        verdicts = self.summary.verdicts
         return [
             *plan.air,
             self._title("Advice", len(verdicts), plan.verdicts, "advice"),
@@ -244,13 +243,3 @@ class Screen:
     def _command(self, view: str) -> str:
         path = shlex.quote(self.summary.machine.source)
         return f"vmsonar inspect {path if len(path) <= _LONGEST_PATH else 'PATH'} {view}"
-
-
-def varied(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Problems first; one verdict of each kind before the second of any."""
-    seen: Counter[str] = Counter()
-    placed = []
-    for verdict in verdicts:
-        seen[verdict.title] += 1
-        placed.append((verdict.severity is not Severity.PROBLEM, seen[verdict.title], verdict))
-    return [verdict for _, _, verdict in sorted(placed, key=lambda each: each[:2])]

@@ -7,8 +7,7 @@ SELECT
     d.pgid, -- process group
     d.start_ticks, -- start of its first member, ticks after boot
     n.job_id, -- name for people
-    n.user_id, -- uid of the owner
-    n.user_name, -- owner
+    {owner_columns}
     n.program, -- name of the first member
     n.command, -- command line of the first member
     n.container_id, -- container of the first member
@@ -22,3 +21,4 @@ SELECT
     CASE WHEN d.is_alive THEN d.memory_source END AS memory_source, -- how sharing was resolved: sum, pss or estimate
     CASE WHEN d.is_alive THEN d.resident END AS resident, -- bytes resident, shared pages counted per member
     {task_io_rates}
+{owners}

@@ -9,9 +9,8 @@ SELECT
     r.start_ticks, -- start of its first member, ticks after boot
     n.job_id, -- name for people
     n.job_source, -- where job_id comes from
-    n.user_id, -- uid of the owner
-    n.user_name, -- owner
-    n.user_source, -- what the owner was inferred from
+    {owner_columns}
+    CASE WHEN o.user_name IS NULL THEN n.user_source ELSE CONCAT('container_', COALESCE(o.user_source, 'info')) END AS user_source, -- what the owner was inferred from; container_… where the container's was
     n.program, -- name of the first member
     n.command, -- command line of the first member
     n.container_id, -- container of the first member
@@ -47,3 +46,4 @@ SELECT
 FROM rolled AS r
 LEFT JOIN latest_job_info AS n
     ON r.archive = n.archive AND r.boot = n.boot AND r.pgid = n.pgid AND r.start_ticks = n.start_ticks
+{owners}

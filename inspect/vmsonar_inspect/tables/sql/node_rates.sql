@@ -19,6 +19,29 @@ WITH stepped AS (
     WINDOW w AS (PARTITION BY archive, boot ORDER BY boottime)
 ),
 
+-- The counters of a sample are read a little after its beginning, and later on a busy machine: all their ticks together tell
+-- how long they ran. A suspend, or CPUs that come and go, are no such delay.
+ticked AS (
+    SELECT
+        s.*,
+        t.ticks_per_second AS tick_rate,
+        (user_step + system_step + idle_step + iowait_step + COALESCE(steal_step, 0))
+        / t.ticks_per_second / NULLIF(cpus_online, 0) AS ticked_seconds,
+        LEAST(user_step, system_step, idle_step, iowait_step, COALESCE(steal_step, 0)) AS least_step
+    FROM stepped AS s
+    JOIN tick_lengths AS t ON s.archive = t.archive AND s.boot = t.boot
+),
+
+paced AS (
+    SELECT
+        ticked.*,
+        tick_rate * CASE
+            WHEN least_step >= 0 AND ticked_seconds BETWEEN 0.25 * seconds AND 4.0 * seconds THEN ticked_seconds
+            ELSE seconds
+        END AS pace
+    FROM ticked
+),
+
 -- Devices made of other devices would count twice.
 disks AS (
     SELECT
@@ -69,12 +92,13 @@ SELECT
     {sample_columns}
     d.seconds AS interval_seconds, -- seconds since the row before; null for the first of a boot, as are all rates
     d.cpus_online AS cpus, -- logical CPUs
-    CASE WHEN user_step >= 0 AND system_step >= 0 THEN (user_step + system_step) / t.ticks_per_second / seconds END AS cpu_busy_cores, -- cores: user and kernel
-    CASE WHEN user_step >= 0 THEN user_step / t.ticks_per_second / seconds END AS cpu_user_cores, -- cores: user mode, nice included
-    CASE WHEN system_step >= 0 THEN system_step / t.ticks_per_second / seconds END AS cpu_system_cores, -- cores: kernel, interrupts included
-    CASE WHEN iowait_step >= 0 THEN iowait_step / t.ticks_per_second / seconds END AS cpu_iowait_cores, -- cores: idle while I/O was outstanding
-    CASE WHEN steal_step >= 0 THEN steal_step / t.ticks_per_second / seconds END AS cpu_steal_cores, -- cores: taken by the hypervisor
-    CASE WHEN idle_step >= 0 THEN idle_step / t.ticks_per_second / seconds END AS cpu_idle_cores, -- cores: idle
+    CASE WHEN user_step >= 0 AND system_step >= 0 THEN LEAST((user_step + system_step) / pace, COALESCE(d.cpus_online, 1e9)) END AS cpu_busy_cores, -- cores: user and kernel; never more than there are
+    CASE WHEN user_step >= 0 AND system_step >= 0 THEN (user_step + system_step) / d.tick_rate END AS cpu_seconds, -- seconds of CPU time since the row before
+    CASE WHEN user_step >= 0 THEN user_step / pace END AS cpu_user_cores, -- cores: user mode, nice included
+    CASE WHEN system_step >= 0 THEN system_step / pace END AS cpu_system_cores, -- cores: kernel, interrupts included
+    CASE WHEN iowait_step >= 0 THEN iowait_step / pace END AS cpu_iowait_cores, -- cores: idle while I/O was outstanding
+    CASE WHEN steal_step >= 0 THEN steal_step / pace END AS cpu_steal_cores, -- cores: taken by the hypervisor
+    CASE WHEN idle_step >= 0 THEN idle_step / pace END AS cpu_idle_cores, -- cores: idle
     d.load1, -- load average over 1 minute
     d.memory_total, -- bytes of usable memory
     d.memory_total - d.memory_available AS memory_used, -- bytes that are not available
@@ -97,8 +121,7 @@ SELECT
     p.memory_full AS memory_full_share, -- share of time in which all tasks waited for memory
     p.io_some AS io_some_share, -- share of time in which some task waited for I/O
     p.io_full AS io_full_share -- share of time in which all tasks waited for I/O
-FROM stepped AS d
-JOIN tick_lengths AS t ON d.archive = t.archive AND d.boot = t.boot
+FROM paced AS d
 LEFT JOIN disks AS k ON d.archive = k.archive AND d.run = k.run AND d.boot = k.boot AND d.seq = k.seq
 LEFT JOIN nets AS n ON d.archive = n.archive AND d.run = n.run AND d.boot = n.boot AND d.seq = n.seq
 LEFT JOIN pressures AS p ON d.archive = p.archive AND d.run = p.run AND d.boot = p.boot AND d.seq = p.seq

@@ -6,7 +6,7 @@ SELECT
     COUNT(*) AS samples, -- samples
     SUM(interval_seconds) AS recorded_seconds, -- seconds covered by intervals
     MAX(cpus) AS cpus, -- logical CPUs
-    SUM(cpu_busy_cores * interval_seconds) AS cpu_seconds, -- seconds of CPU time used
+    SUM(cpu_seconds) AS cpu_seconds, -- seconds of CPU time used
     SUM(cpu_busy_cores * interval_seconds) / SUM(CASE WHEN cpu_busy_cores IS NOT NULL THEN interval_seconds END) AS cores_mean, -- cores in use, mean over time
     percentile_cont(0.5) WITHIN GROUP (ORDER BY cpu_busy_cores) AS cores_median, -- cores in use, median of the intervals
     percentile_cont(0.95) WITHIN GROUP (ORDER BY cpu_busy_cores) AS cores_p95, -- cores in use, 95th percentile

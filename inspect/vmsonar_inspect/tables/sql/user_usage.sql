@@ -1,11 +1,20 @@
 -- Every user over the whole record, over all their jobs.
-WITH moments AS (
-    SELECT j.archive, j.run, j.boot, j.seq, n.user_name, n.user_id, CAST(SUM(j.memory) AS BIGINT) AS memory
+WITH named AS (
+    SELECT
+        j.archive, j.run, j.boot, j.seq, j.memory,
+        {owner_columns}
+        j.processes
     FROM job AS j
     LEFT JOIN latest_job_info AS n
         ON j.archive = n.archive AND j.boot = n.boot AND j.pgid = n.pgid AND j.start_ticks = n.start_ticks
+    {owners}
     WHERE COALESCE(j.processes, 1) > 0
-    GROUP BY j.archive, j.run, j.boot, j.seq, n.user_name, n.user_id
+),
+
+moments AS (
+    SELECT archive, run, boot, seq, user_name, user_id, CAST(SUM(memory) AS BIGINT) AS memory
+    FROM named
+    GROUP BY archive, run, boot, seq, user_name, user_id
 ),
 
 peaks AS (

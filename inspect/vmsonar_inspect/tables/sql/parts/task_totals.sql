@@ -30,8 +30,6 @@ rolled AS (
         CAST(MAX(CASE WHEN measure = 'processes_seen' THEN maximum END) AS BIGINT) AS processes_seen,
         CAST(MAX(CASE WHEN measure = 'threads' THEN maximum END) AS BIGINT) AS threads_peak,
         CAST(MAX(CASE WHEN measure = 'major_faults' THEN total END) AS BIGINT) AS major_faults,
-        COALESCE(MAX(CASE WHEN measure = 'unattributed' THEN maximum END) > 0, FALSE) AS unattributed,
-        COALESCE(MAX(CASE WHEN measure = 'io_partial' THEN maximum END) > 0, FALSE) AS io_partial,
         {doubts}
     FROM {totals} AS s
     JOIN tick_lengths AS t ON s.archive = t.archive AND s.boot = t.boot
