@@ -48,19 +48,14 @@ class Question:
         return self.job is not None and self.view != "events"
 
     @property
-    def is_deep(self) -> bool:
-        """Whether processes have to be read, which are most of an archive."""
-        return self.is_story or self.view in ("advice", "programs")
+    def is_deep(self) -> bool | None:
+        """Whether processes have to be read, which are most of an archive; None: where they are few."""
+        return True if self.is_story or self.view in ("advice", "programs") else None
 
     @property
     def listed(self) -> tuple[str, tzinfo, str | None, int | None, str | None]:
         """What makes a list."""
         return self.view, self.zone, self.sort, self.top, self.job
-
-    @property
-    def is_first(self) -> bool:
-        """Whether it is the first screen."""
-        return self.view == "summary" and self.job is None
 
 
 def _complete_view(incomplete: str) -> list[str]:
@@ -176,7 +171,7 @@ def inspect_command(
         _follow(folders, settings, question, seconds_of(every, "--every"))
         return Exit.OK
     deep = question.is_deep if html is None else None
-    with opened(folders, settings(), deep, first=question.is_first and html is None) as inspection:
+    with opened(folders, settings(), deep, first=html is None) as inspection:
         nothing = why_nothing(inspection, "summary" if html else view, folders) if job is None else None
         # Programs get an empty document or the header; people only the reason.
         if nothing is None or as_json or as_csv:
@@ -272,7 +267,7 @@ def _follow(
     from vmsonar_inspect.show.answers import why_nothing
 
     def look(quiet: bool) -> "RenderableType":
-        with opened(folders, settings(), question.is_deep, quiet, question.is_first) as inspection:
+        with opened(folders, settings(), question.is_deep, quiet, first=True) as inspection:
             nothing = why_nothing(inspection, question.view, folders) if question.job is None else None
             if nothing is not None:
                 raise AnswerIsNo(nothing)

@@ -83,6 +83,15 @@ class JobUse(AnswerPart):
     pgid: Annotated[int | None, NUMBER] = None
     user: Annotated[str | None, TEXT, titled("user")] = None
     program: Annotated[str | None, TEXT, titled("program")] = None
+    label: Annotated[
+        str | None,
+        TEXT,
+        titled("what"),
+        about("the program that it kept busiest, in or by what it was started"),
+    ] = None
+    session_id: Annotated[int | None, NUMBER, titled("session", missing=""), about("of its first member")] = (
+        None
+    )
     tags: list[str] = msgspec.field(default_factory=list)
     command: Annotated[str | None, TEXT, titled("command")] = None
     container_id: Annotated[str | None, CONTAINER] = None
@@ -94,13 +103,15 @@ class JobUse(AnswerPart):
     runtime_seconds: Annotated[
         float | None,
         SECONDS,
-        titled("runtime", low="runtime_seconds_low"),
+        titled("lifetime", low="runtime_seconds_low"),
         about("to its end, or to the sample that found it gone where nobody told the end"),
     ] = None
     runtime_seconds_low: Annotated[
         float | None, SECONDS, about("to the last sample that shows it, where its end is not known")
     ] = None
-    observed_seconds: Annotated[float | None, SECONDS, about("covered by intervals")] = None
+    observed_seconds: Annotated[float | None, SECONDS, titled("seen for"), about("covered by intervals")] = (
+        None
+    )
     samples: Annotated[int, COUNT] = 0
     ended: Annotated[bool, titled("state")] = False
     ending: Annotated[Ending, titled("end", missing="")] = Ending()
@@ -147,6 +158,11 @@ class JobUse(AnswerPart):
     energy: Annotated[Energy, ENERGY, titled("energy")] = Energy()
 
     @property
+    def session(self) -> str:
+        """The session for people; groups of one shell share it."""
+        return f"{self.session_id} ({self.user})" if self.session_id else f"not known ({self.user})"
+
+    @property
     def is_one_job(self) -> bool:
         """False for group 0: groups beyond a PID namespace, or time that cannot be told apart."""
         return self.pgid != 0
@@ -172,13 +188,13 @@ class GroupUse(AnswerPart):
     cpu_seconds_high: Annotated[float | None, BUSY, MOST] = None
     gpu_seconds: Annotated[float | None, BUSY, titled("GPU time")] = None
     cpu_is_lower_bound: Annotated[bool, NOT_EXACT] = False
-    runtime_seconds: Annotated[float | None, SECONDS, titled("runtime"), about("summed over jobs")] = None
+    runtime_seconds: Annotated[float | None, SECONDS, titled("seen for"), about("summed over jobs")] = None
     memory_median_bytes: Annotated[
-        float | None, BYTES, titled("memory 50 %", estimate=_ESTIMATED), _TOGETHER
+        float | None, BYTES, titled("memory median", estimate=_ESTIMATED), _TOGETHER
     ] = None
-    memory_p95_bytes: Annotated[
-        float | None, BYTES, titled("memory 95 %", estimate=_ESTIMATED), _TOGETHER
-    ] = None
+    memory_p95_bytes: Annotated[float | None, BYTES, titled("memory p95", estimate=_ESTIMATED), _TOGETHER] = (
+        None
+    )
     memory_peak_bytes: Annotated[
         float | None,
         BYTES,

@@ -169,8 +169,8 @@ class ContainerUse(AnswerPart):
     compose_service: str | None = None
     first: Annotated[datetime | None, TIME, titled("seen from")] = None
     last: Annotated[datetime | None, TIME] = None
-    runtime_seconds: Annotated[float | None, SECONDS, titled("runtime")] = None
-    observed_seconds: Annotated[float | None, SECONDS] = None
+    runtime_seconds: Annotated[float | None, SECONDS, titled("lifetime")] = None
+    observed_seconds: Annotated[float | None, SECONDS, titled("seen for")] = None
     samples: Annotated[int, COUNT] = 0
     lives: Annotated[int | None, COUNT, titled("lives"), about("starts that were followed")] = None
     cpu_seconds: Annotated[float | None, BUSY, titled("CPU time", bound="cpu_is_lower_bound")] = None

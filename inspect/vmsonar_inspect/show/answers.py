@@ -87,6 +87,7 @@ ROW_TYPES: dict[str, type] = {
     "containers": model.ContainerUse,
     "gpus": model.GpuUse,
     "users": model.GroupUse,
+    "sessions": model.GroupUse,
     "programs": model.GroupUse,
     "timeline": model.Moment,
     "events": model.Happening,
@@ -103,6 +104,7 @@ def rows_of(inspection: Inspection, view: str, zone: tzinfo, job: str | None = N
         "containers": lambda: inspection.containers,
         "gpus": lambda: inspection.gpus,
         "users": lambda: inspection.users(zone),
+        "sessions": lambda: inspection.sessions(zone),
         "programs": lambda: inspection.programs(zone),
         "timeline": lambda: [at for archive in archives for at in inspection.timeline(archive, _STEPS)],
         "events": lambda: inspection.chosen_events(job),
@@ -212,7 +214,7 @@ def _flat(row: Any, prefix: str = "") -> dict[str, Any]:
     return cells
 
 
-_JOB_VIEWS = ("summary", "jobs", "users", "programs", "advice")
+_JOB_VIEWS = ("summary", "jobs", "users", "sessions", "programs", "advice")
 _NAMED = 5
 
 

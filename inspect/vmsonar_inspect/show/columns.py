@@ -69,9 +69,10 @@ def _how_ended(job: JobUse) -> str:
 _JOBS = (
     Column("job", 0, widest=30, write=_job_id),
     Column("user", 2, widest=16),
-    Column("program", 3, widest=20),
-    Column("started|first", 10, brief=True),
+    Column("label", 3, widest=36, least=14),
+    Column("started|first", 10, brief=True, least=11),
     Column("runtime_seconds", 4),
+    Column("observed_seconds", 9),
     Column("cpu_seconds", 1),
     Column("cores.median", 11),
     Column("cores.p95", 5),
@@ -83,8 +84,9 @@ _JOBS = (
     Column("read_bytes / write_bytes", 15),
     Column("energy", 16),
     Column("container", 17, widest=20),
-    Column("ending.words", 9, widest=50, least=20, write=_how_ended),
-    Column("command", 8, least=12),
+    Column("session_id", 18),
+    Column("ending.words", 8, widest=50, least=20, write=_how_ended),
+    Column("command", 19, least=12),
 )
 
 _CONTAINERS = (
@@ -92,6 +94,7 @@ _CONTAINERS = (
     Column("user", 6, widest=16),
     Column("image", 9, widest=36),
     Column("runtime_seconds", 4),
+    Column("observed_seconds", 12),
     Column("cpu_seconds", 1),
     Column("cores.p95", 3),
     Column("quota_cores", 10),
@@ -104,7 +107,7 @@ _CONTAINERS = (
     Column("read_bytes / write_bytes", 13),
     Column("received_bytes / sent_bytes", 14),
     Column("energy", 15),
-    Column("first", 12, brief=True),
+    Column("first", 12, brief=True, least=11),
 )
 
 _GPUS = (
@@ -205,7 +208,7 @@ def size_words(size: Size) -> str:
 _FLEET = (
     Column("hostname|archive", 0, widest=28),
     Column("instance_type", 9, widest=20),
-    Column("first", 8, brief=True),
+    Column("first", 8, brief=True, least=11),
     Column("span_seconds", 4),
     Column("coverage", 5),
     Column("used_share", 1),
@@ -228,6 +231,7 @@ _VIEWS: dict[str, tuple[type[msgspec.Struct], tuple[Column, ...]]] = {
             *(each for each in _GROUPS if each.names not in ("users", "tags")),
         ),
     ),
+    "sessions": (GroupUse, (Column("name", 0, title="session", widest=32), *_GROUPS)),
     "programs": (GroupUse, (Column("name", 0, title="program", widest=28), *_GROUPS)),
     "hours": (GroupUse, _WHEN),
     "timeline": (Moment, _TIMELINE),

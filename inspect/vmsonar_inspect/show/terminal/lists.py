@@ -88,7 +88,8 @@ def verdict_lines(verdict: Verdict, long: bool = False, brief: bool = False) -> 
     mark, style = _MARKS[verdict.severity]
     text = Text.assemble((verdict.name, "bold"), ": ", (verdict.title, style), f"; {verdict.says}.")
     text.append(f" {verdict.advice}" if verdict.advice and not brief else "")
-    text.append(f" [{verdict.rule}, {verdict.confidence} confidence]", style="dim")
+    sure = "" if brief and verdict.confidence == "high" else f", {verdict.confidence} confidence"
+    text.append(f" [{verdict.rule}{sure}]", style="dim")
     if long:
         figures = ", ".join(
             f"{name} {written(name, value, verdict.marks)}" for name, value in verdict.figures.items()
@@ -117,11 +118,10 @@ def size_sentence(advice: Advice) -> Text:
     if not advice.enough_data:
         return Text("Too little was recorded to advise a size.", style="dim")
     text = Text.assemble(("Size: ", "bold"))
-    if advice.size_p95 is not None and advice.size_p95 == advice.size_peak:
-        text.append(f"{size_words(advice.size_p95)} would have held the 95th percentile and the peak. ")
-    elif advice.size_p95 is not None and advice.size_peak is not None:
-        text.append(f"{size_words(advice.size_p95)} would have held the 95th percentile, ")
-        text.append(f"{size_words(advice.size_peak)} the peak. ")
+    if advice.size_peak is not None:
+        most = advice.size_p95 is not None and advice.size_p95 != advice.size_peak
+        less = f" (95 % of the time {size_words(advice.size_p95)})" if advice.size_p95 and most else ""
+        text.append(f"{size_words(advice.size_peak)} would have held it{less}. ")
     text.append(f"{advice.size_doubt} " if advice.size_doubt else "")
     helped = "would have helped" if advice.larger_would_help else "would not have helped"
     return text.append(f"A larger machine {helped}: {advice.larger_why}.")
@@ -132,6 +132,7 @@ _NOTHING = {
     "containers": "No containers were recorded.",
     "gpus": "No GPUs were recorded.",
     "users": "No users were recorded.",
+    "sessions": "No sessions were recorded.",
     "programs": "No programs were recorded.",
     "timeline": "No samples were recorded.",
     "events": "Nothing happened that is worth a line.",
@@ -166,7 +167,7 @@ def _advice_view(advices: Sequence[Advice]) -> "RenderableType":
     return Group(*parts)
 
 
-USE_TITLES = ("", "median", "95 %", "peak", "of")
+USE_TITLES = ("", "median", "p95", "peak", "of")
 _USED = [
     Column("", place, title, itemgetter(place), right=title not in ("", "of"))
     for place, title in enumerate(USE_TITLES)
