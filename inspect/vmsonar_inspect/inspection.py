@@ -46,7 +46,7 @@ from vmsonar_inspect.facts.machine import (
 )
 from vmsonar_inspect.facts.programs import Pattern, ProgramMap, load_programs
 from vmsonar_inspect.facts.queries import Key, Queries, Record, grouped
-from vmsonar_inspect.facts.stories import concerns, query_course, query_processes
+from vmsonar_inspect.facts.stories import concerns, query_course, query_processes, query_programs
 from vmsonar_inspect.facts.timeline import query_timeline
 from vmsonar_inspect.tables.database import BASES, Tables, open_tables
 from vmsonar_inspect.tables.progress import waiting
@@ -356,6 +356,7 @@ class Inspection:
             advice=advice,
             timeline=query_course(self.queries, key, job, self.coverage[archive].interval_seconds, steps),
             processes=query_processes(self.queries, key),
+            programs=query_programs(self.queries, key),
             container=next(containers, None),
             gpus=[gpu for gpu in self.gpus if gpu.gpu in job.gpus],
             events=events,

@@ -37,11 +37,14 @@ def test_what_a_job_is_called(command: str | None, busiest: str | None, label: s
 def rows(number: int, fresh: bool) -> dict[str, list[bytes]]:
     """A shell that runs make, which runs many short compilers; and another group of the same shell."""
     made = [100 + number // 2]
-    processes = [ProcessRow(pid=50, start_ticks=50, pgid=50, user_ticks=5 * number)]
-    processes += [ProcessRow(pid=pid, start_ticks=pid, pgid=50, user_ticks=40 * (number % 2)) for pid in made]
+    processes = [ProcessRow(pid=50, start_ticks=50, pgid=50, user_ticks=5 * number, system_ticks=0)]
+    processes += [
+        ProcessRow(pid=pid, start_ticks=pid, pgid=50, user_ticks=40 * (number % 2), system_ticks=0)
+        for pid in made
+    ]
     infos = [ProcessInfoRow(series_id="s", pid=50, start_ticks=50, program="bash", command="bash /dev/fd/3")]
     infos += [ProcessInfoRow(series_id=f"p{pid}", pid=pid, start_ticks=pid, program="cc1") for pid in made]
-    jobs = [JobRow(pgid=pgid, start_ticks=pgid, user_ticks=40 * number) for pgid in (50, 60)]
+    jobs = [JobRow(pgid=pgid, start_ticks=pgid, user_ticks=40 * number, system_ticks=0) for pgid in (50, 60)]
     told = [
         JobInfoRow(
             series_id=f"j{pgid}",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from vmsonar_archive.system.errors import AnswerIsNo, Exit, UsageError
-from vmsonar_archive.system.moments import parse_moment, zone_of
+from vmsonar_archive.system.moments import on_the_day, parse_moment, zone_of
 from vmsonar_archive.system.rights import published, work_as_owner
 from vmsonar_archive.write.outputs import PAGE, guard
 from vmsonar_inspect.show.order import EVENT_KINDS, SORTS, VIEWS
@@ -131,7 +131,7 @@ def inspect_command(
     from vmsonar_inspect.facts.energy import load_factor
     from vmsonar_inspect.facts.programs import compile_pattern, load_programs
     from vmsonar_inspect.inspection import InspectionSettings, opened
-    from vmsonar_inspect.show.answers import why_nothing
+    from vmsonar_inspect.show.answers import covered, why_nothing
     from vmsonar_inspect.tables.progress import waiting
     from vmsonar_inspect.tables.where import TimeFrame
 
@@ -151,7 +151,11 @@ def inspect_command(
     def settings() -> InspectionSettings:
         begin = since if since is not None or not follow else _LATELY
         moments = [
-            None if text is None else parse_moment(text, zone, lambda: datetime.now(UTC))
+            None
+            if text is None
+            else parse_moment(
+                on_the_day(text, zone, lambda: covered(folders)), zone, lambda: datetime.now(UTC)
+            )
             for text in (begin, until)
         ]
         return InspectionSettings(

@@ -241,6 +241,17 @@ class ProcessUse(AnswerPart):
     own_write_bytes: Annotated[float | None, BYTES, titled("written"), about("without waited-for children")]
 
 
+class ProgramUse(AnswerPart):
+    """All processes of a job that ran one program."""
+
+    program: Annotated[str | None, TEXT, titled("program")]
+    processes: Annotated[int, COUNT]
+    cpu_seconds: Annotated[float | None, BUSY, titled("CPU time"), about("of all of them")]
+    memory_peak_bytes: Annotated[float | None, BYTES, titled("memory peak"), about("of the largest")]
+    own_read_bytes: Annotated[float | None, BYTES, titled("read")]
+    own_write_bytes: Annotated[float | None, BYTES, titled("written")]
+
+
 _THE_MACHINES = about("the machine's")
 
 
@@ -255,6 +266,6 @@ class StoryMoment(AnswerPart):
     read_rate: Annotated[float | None, RATE, titled("read")]
     write_rate: Annotated[float | None, RATE, titled("written")]
     gpu_util: Annotated[float | None, PERCENT, titled("GPU")]
-    pressure_cpu: Annotated[float | None, SHARE, titled("waited for CPU"), _THE_MACHINES]
-    pressure_memory: Annotated[float | None, SHARE, titled("for memory"), _THE_MACHINES]
-    pressure_io: Annotated[float | None, SHARE, titled("for the disk"), _THE_MACHINES]
+    pressure_cpu: Annotated[float | None, SHARE, titled("machine waited for CPU"), _THE_MACHINES]
+    pressure_memory: Annotated[float | None, SHARE, titled("machine waited for memory"), _THE_MACHINES]
+    pressure_io: Annotated[float | None, SHARE, titled("machine waited for I/O"), _THE_MACHINES]

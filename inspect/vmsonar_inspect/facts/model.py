@@ -20,6 +20,7 @@ from vmsonar_inspect.facts.job_model import (
     GroupUse,
     JobUse,
     ProcessUse,
+    ProgramUse,
     StoryMoment,
 )  # fmt: skip
 from vmsonar_inspect.facts.quantities import (
@@ -58,7 +59,7 @@ __all__ = [
     "ANSWER", "ARCHIVE", "BYTES", "CORES", "COUNT", "ENERGY", "NOTHING", "PERCENT", "SECONDS", "SHARE", "TEXT", "TIME",
     "Advice", "AnswerPart", "ContainerUse", "Coverage", "Ending", "Energy", "EnergyUse", "FilesystemUse", "Gap",
     "GpuUse", "GroupUse", "Happening", "JobUse", "Machine", "MachineEnd", "Moment", "NodeUse", "ProcessUse",
-    "ProgramEnds", "Severity", "Size", "Story", "StoryMoment", "Use", "Verdict",
+    "ProgramEnds", "ProgramUse", "Severity", "Size", "Story", "StoryMoment", "Use", "Verdict",
 ]  # fmt: skip
 
 
@@ -422,6 +423,7 @@ class Story(AnswerPart):
     advice: Advice
     timeline: list[StoryMoment]
     processes: Annotated[list[ProcessUse], about("the 20 busiest")]
+    programs: Annotated[list[ProgramUse], about("all its processes, by program, the busiest first")]
     container: ContainerUse | None
     gpus: list[GpuUse]
     events: list[Happening]

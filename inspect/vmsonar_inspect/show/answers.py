@@ -238,9 +238,15 @@ def why_no_samples(tables: Tables, frame: TimeFrame, paths: Sequence[Path | str]
     """Why tables that are cut to a time are empty; None when they are not."""
     if frame.is_whole or tables.sql("SELECT 1 FROM samples LIMIT 1").fetchone() is not None:
         return None
+    return f"no samples {span_words(frame.since, frame.until)}: {covered_words(*covered(paths))}"
+
+
+def covered(paths: Sequence[Path | str]) -> tuple[datetime | None, datetime | None]:
+    """The times of the first and the last sample."""
     with open_tables(paths) as whole:
-        (first, last) = whole.sql("SELECT MIN(time), MAX(time) FROM samples").fetchone()
-    return f"no samples {span_words(frame.since, frame.until)}: {covered_words(first, last)}"
+        times = whole.sql("SELECT MIN(time), MAX(time) FROM samples").fetchone()
+    first, last = (None if time is None else time.replace(tzinfo=UTC) for time in times)
+    return first, last
 
 
 def _asked(wish: InspectionSettings) -> str:

@@ -19,6 +19,7 @@ from vmsonar_inspect.facts.model import (
     JobUse,
     Moment,
     ProcessUse,
+    ProgramUse,
     Size,
 )
 from vmsonar_inspect.show.answers import FleetRow
@@ -194,6 +195,21 @@ _PROCESSES = (
 )
 
 
+def _times(row: ProgramUse) -> str:
+    name = shown_field(ProgramUse, "program").write(row.program)
+    return name if row.processes == 1 else f"{name} \u00d7 {row.processes}"
+
+
+#: All processes of a program in one row.
+_STORY_PROGRAMS = (
+    Column("program", 0, widest=30, write=_times),
+    Column("cpu_seconds", 1),
+    Column("memory_peak_bytes", 2),
+    Column("own_read_bytes", 3),
+    Column("own_write_bytes", 4),
+)
+
+
 def size_words(size: Size) -> str:
     """`2 cores, 8 GiB, 1 GPU`."""
     parts = [
@@ -238,6 +254,7 @@ _VIEWS: dict[str, tuple[type[msgspec.Struct], tuple[Column, ...]]] = {
     "gaps": (Gap, _GAPS),
     "events": (Happening, _EVENTS),
     "processes": (ProcessUse, _PROCESSES),
+    "story programs": (ProgramUse, _STORY_PROGRAMS),
     "machines": (FleetRow, _FLEET),
 }
 
