@@ -21,7 +21,8 @@ MANY = 40
         ("timeout", "/usr/bin/python3.11 -u fit.py --rate 1", "Python in fit.py"),
         ("make", "cc1", "C compiler (make)"),
         ("bash build.sh", "/usr/lib/cc1plus", "C++ compiler (build.sh)"),
-        ("bash", "cc1", "C compiler"),
+        ("bash", "cc1", "C compiler (cc1)"),
+        ("/usr/sbin/sshd", None, "System (sshd)"),
         ("python3 -m pytest", "python3 -m pytest", "Python in pytest"),
         ("python3 pipeline.py", "ffmpeg", "ffmpeg (pipeline.py)"),
         ("python .venv/bin/vmsonar", None, "vmsonar"),
@@ -65,6 +66,6 @@ def test_many_short_programs_count_together_and_a_session_is_one_group(tmp_path:
     append_samples(writer, MANY, rows)
     writer.close()
     with opened([root], InspectionSettings(), deep=None, first=True) as inspection:
-        assert {job.job: job.label for job in inspection.jobs} == {"50": "C compiler", "60": "sleep"}
+        assert {job.job: job.label for job in inspection.jobs} == {"50": "C compiler (cc1)", "60": "sleep"}
         (session,) = inspection.sessions(UTC)
     assert (session.name, session.jobs) == ("50 (anna)", 2)

@@ -140,7 +140,8 @@ def derive_command(
         print_json(made)
     elif made:
         size = sum(one["bytes"] for one in made)
-        where = f"tables of {len(made)} days, {show_size(size)}: {root}"
+        days = f"{len(made)} day{'' if len(made) == 1 else 's'}"
+        where = f"tables of {days}, {show_size(size)}: {root}"
         say(f"{where} (next: vmsonar inspect {shlex.quote(str(root))})")
     else:
         print("every finished day has its tables")

@@ -97,13 +97,12 @@ def label_of(programs: ProgramMap, command: str | None, busiest: str | None) -> 
     script = script_of(inner)
     if script and program.name.lower() not in script.lower():
         return program, f"{program.name} in {script}"
-    starter = script_of(leader)
-    if (
-        not starter
-        and "shell" not in programs.of(leader or None).tags
-        and basename(leader) != basename(inner)
-    ):
-        starter = basename(leader)
+    started_by, itself = basename(leader), basename(inner)
+    is_shell = "shell" in programs.of(leader or None).tags
+    starter = script_of(leader) or ("" if is_shell or started_by == itself else started_by)
+    if not starter and not script and "shell" not in program.tags:
+        # A name of many programs says which of them it was: `Database (postgres)`.
+        starter = "" if program.name.lower() in itself.lower() else itself
     return program, f"{program.name} ({starter})" if starter and starter != script else program.name
 
 
