@@ -171,14 +171,15 @@ _MEMBERS = """
 _BUSIEST = f"""
     WITH members AS ({_MEMBERS}),
     programs AS (
-        SELECT m.archive, m.boot, m.pgid, arg_max(COALESCE(u.command, u.program), u.cpu_seconds) AS command,
+        SELECT m.archive, m.boot, m.pgid,
+            arg_max(COALESCE(u.command, u.program), (COALESCE(u.cpu_seconds, 0), -m.pid)) AS command,
             SUM(COALESCE(u.cpu_seconds, 0)) + CASE WHEN bool_or({_IS_STARTER}) THEN 0 ELSE 0.001 END AS cpu_seconds
         FROM members AS m
         JOIN process_usage AS u
             ON m.archive = u.archive AND m.boot = u.boot AND m.pid = u.pid AND m.start_ticks = u.start_ticks
         GROUP BY m.archive, m.boot, m.pgid, u.program
     )
-    SELECT j.archive, j.boot, j.pgid, j.start_ticks, arg_max(p.command, p.cpu_seconds) AS command
+    SELECT j.archive, j.boot, j.pgid, j.start_ticks, arg_max(p.command, (p.cpu_seconds, p.command)) AS command
     FROM latest_job_info AS j JOIN programs AS p USING (archive, boot, pgid)
     WHERE j.pgid <> 0 GROUP BY ALL"""  # noqa: S608
 
