@@ -28,22 +28,12 @@ from vmsonar.config.file import archive_in_question
 
 #: How often the archive is looked at for something new.
 _LOOK = 0.5
-#: How long the first sample of a temporary recorder may take.
-_PATIENCE = 30.0
-_ARROWS = {
-    "A": "up",
-    "B": "down",
-    "C": "right",
-    "D": "left",
-    "5~": "page up",
-    "6~": "page down",
-    "F": "end",
-    "4~": "end",
-}
+#: The letter that stands for an arrow, a page key or End, by the end of its sequence.
+_SPECIAL = {"A": "k", "B": "j", "C": "t", "D": "T", "5~": "<", "6~": ">", "F": "e", "4~": "e"}
 _KEY = re.compile(r"(\x1b[\[O]([0-9]~|[A-Z])|.)", re.DOTALL)
 _ORDERS = {"P": "cores", "M": "memory", "I": "io", "G": "gpu"}
 #: How many samples each key steps over.
-_STEPS = {"left": -1, "T": -1, "right": 1, "t": 1, "[": -60, "]": 60}
+_STEPS = {"T": -1, "t": 1, "[": -60, "]": 60}
 
 
 def top_command(
@@ -79,9 +69,8 @@ def _archive(path: Path | None) -> Iterator[Path]:
         line = python("-m", "vmsonar.daemon", f"--archive={root}", "--interval=1s", "--for=24h")
         with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as recorder:
             try:
-                deadline = time.monotonic() + _PATIENCE
                 while not list(root.glob("*/*/*/sample-*")):
-                    if recorder.poll() is not None or time.monotonic() > deadline:
+                    if recorder.poll() is not None:
                         raise VmsonarError("no recorder could be started: see what vmsonar daemon says")
                     time.sleep(0.05)
                 yield root
@@ -125,21 +114,17 @@ class _Viewer:
         from vmsonar_inspect.show.terminal.top import Instant
 
         self._reel.refresh()
-        newest = len(self._reel) - 1
+        newest, shown = len(self._reel) - 1, self._screen.instant
         number = newest if self._held is None else self._held
-        if number < 0:
-            return
-        back = newest - number
-        self._screen.told = "live" if self._held is None else f"{back} back"
-        sample = self._reel.sample(number)
-        shown = self._screen.instant
-        if shown is None or shown.now.seq != sample.seq:
+        self._screen.told = "live" if self._held is None else f"{newest - number} back"
+        sample = self._reel.sample(number) if number >= 0 else None
+        if sample is not None and (shown is None or shown.now.seq != sample.seq):
             before = self._reel.sample(number - 1) if number else None
             self._screen.instant = Instant(self._reel, self._programs, sample, before)
 
     def _obey(self, key: str) -> None:
         screen, page = self._screen, max(1, shutil.get_terminal_size().lines - 8)
-        scroll = {"up": -1, "down": 1, "k": -1, "j": 1, "page up": -page, "page down": page}
+        scroll = {"k": -1, "j": 1, "<": -page, ">": page}
         if key in _ORDERS:
             screen.order, screen.first = _ORDERS[key], 0
         elif key == "p":
@@ -148,10 +133,8 @@ class _Viewer:
             screen.first = max(0, screen.first + scroll[key])
         elif key in _STEPS:
             self._step(_STEPS[key])
-        elif key == " ":
-            self._held = len(self._reel) - 1 if self._held is None else None
-        elif key == "end":
-            self._held = None
+        elif key in (" ", "e"):
+            self._held = len(self._reel) - 1 if self._held is None and key == " " else None
 
     def _step(self, by: int) -> None:
         last = len(self._reel) - 1
@@ -165,4 +148,4 @@ def _keys(seconds: float) -> list[str]:
     """The keys that were pressed, by name; none when there were none in that time."""
     ready = select.select([sys.stdin], [], [], seconds)[0]
     text = os.read(sys.stdin.fileno(), 64).decode(errors="replace") if ready else ""
-    return [_ARROWS.get(special, key) for key, special in _KEY.findall(text)]
+    return [_SPECIAL.get(special, key) for key, special in _KEY.findall(text)]

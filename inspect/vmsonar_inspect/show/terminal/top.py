@@ -55,10 +55,9 @@ _COLUMNS: dict[str, tuple[int, str, Callable[[Any], str]]] = {
 
 
 def _column(name: str, rank: int, title: str, write: Callable[[Any], str]) -> Column:
-    def cell(row: TopRow) -> str:
-        return write(getattr(row, name))
-
-    return Column("", rank, title, cell, right=write is not str, widest=70, least=16)
+    return Column(
+        "", rank, title, lambda row: write(getattr(row, name)), write is not str, widest=70, least=16
+    )
 
 
 class Instant:
@@ -96,23 +95,23 @@ class Instant:
             row, key = pair[0], _key(pair[0], KEYS[kind])
             info = self._reel.infos.get((kind, *key))
             name, what = say(row, info)
-            user = info and (info.user_name or info.user_id)
+            user = str(_part(info, "user_name", "user_id")) or None
             figures = self._rate(pair, cpu, scale), getattr(row, _MEMORY[kind]), self._rate(pair, _IO)
             if getattr(row, "processes", None) != 0:
                 gpu = self._gpu.get((kind, key[0]))
-                found.append(TopRow(plain(name), plain(what), plain(user and str(user)), *figures, gpu))
+                found.append(TopRow(plain(name), plain(what), plain(user), *figures, gpu))
         return found
 
     @cached_property
     def processes(self) -> list[TopRow]:
-        return self._rows("process", lambda row, info: (str(row.pid), _command(info)))
+        return self._rows("process", lambda row, info: (str(row.pid), _part(info, "command", "program")))
 
     @cached_property
     def containers(self) -> list[TopRow]:
-        def say(row: Any, info: Any) -> tuple[str, str]:
-            return (info and info.name) or row.container_id[:12], (info and info.image) or ""
-
-        return self._rows("container", say)
+        return self._rows(
+            "container",
+            lambda row, info: (_part(info, "name") or row.container_id[:12], _part(info, "image")),
+        )
 
     @cached_property
     def jobs(self) -> list[TopRow]:
@@ -124,7 +123,8 @@ class Instant:
 
         def say(row: Any, info: Any) -> tuple[str, str]:
             inner = busiest[row.pgid].what if row.pgid in busiest else None
-            return (info and info.job_id) or str(row.pgid), label_of(self._programs, _command(info), inner)[1]
+            command = _part(info, "command", "program")
+            return _part(info, "job_id") or str(row.pgid), label_of(self._programs, command, inner)[1]
 
         return self._rows("job", say)
 
@@ -151,8 +151,9 @@ def _line(text: str, style: str = "") -> Text:
     return Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
 
-def _command(info: Any) -> str:
-    return (info and (info.command or info.program)) or ""
+def _part(info: Any, *names: str) -> str:
+    """The first of some names that is known."""
+    return next((text for name in names if (text := getattr(info, name, None))), "")
 
 
 @dataclass
