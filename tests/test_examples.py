@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -159,3 +161,12 @@ def test_it_runs(
     code = cli.run(line)
     # Nobody records in this folder, and status says so.
     assert code == (1 if words[0] == "status" else 0), capsys.readouterr().err
+
+
+def test_every_command_has_a_man_page(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, ROOT / "docs" / "manual.py", tmp_path], check=True, timeout=60)
+    pages = {path.name for path in tmp_path.iterdir()}
+    assert pages == {"vmsonar.1", *(f"vmsonar-{name}.1" for name in cli.COMMANDS)}
+    text = (tmp_path / "vmsonar-inspect.1").read_text()
+    assert text.startswith(".TH VMSONAR-INSPECT 1")
+    assert "\\-\\-min\\-runtime" in text
