@@ -95,7 +95,7 @@ def test_an_idle_machine_says_so_and_that_nothing_went_wrong(tmp_path: Path) -> 
     with opened([idle_machine().record(tmp_path / "archive", 900)], InspectionSettings()) as idle:
         text = screen(idle, 80, 24)
     assert "Mostly idle: " in text
-    assert "Went wrong: nothing." in text
+    assert "Went wrong: nothing failed." in text
     assert "disk read" not in text, "what was not used has no line"
 
 

@@ -154,8 +154,9 @@ def _wrong(summary: Summary, zone: tzinfo) -> Text:
     first = [event for event in events if subjects[event.subject] is event][:_VERDICTS]
     told = [f"{units.clock(event.time, zone)[11:16]} {_happened(event)}" for event in first]
     more = f"; and {len(events) - len(told)} more" if len(events) > len(told) else ""
+    told = [*(["some of the record cannot be read"] if summary.coverage.damaged else []), *told]
     text = Text.assemble(
-        ("Went wrong: ", "bold"), (f"{'; '.join(told) or 'nothing'}{more}.", "red" if told else "")
+        ("Went wrong: ", "bold"), (f"{'; '.join(told) or 'nothing failed'}{more}.", "red" if told else "")
     )
     end = end_sentence(summary)
     return text.append(f" {end}" if end else "")
