@@ -13,7 +13,7 @@ STAMP  := $(VENV)/.installed
 RUNNABLE := $(VENV)/.runnable
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-slow test-real test-all check format bench chaos accuracy wheel wheelhouse single docs clean
+.PHONY: help venv run test test-slow test-real test-all check format bench chaos accuracy wheel wheelhouse single docs man clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ docs: venv ## Generate the reference pages, the JSON Schema and the examples in 
 	$(BIN)/python cloud-init/examples.py cloud-init
 	$(BIN)/python -m vmsonar_inspect.tables.catalog docs
 	$(BIN)/python -m vmsonar_inspect.show.reference docs
+
+man: venv ## Write the man pages to build/man, from the same help as --help
+	$(BIN)/python docs/manual.py build/man
 
 clean: ## Remove what make made
 	rm -rf $(VENV) dist build wheelhouse demo-archive demo-*.tar demo-*.html

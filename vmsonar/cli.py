@@ -31,6 +31,7 @@ COMMANDS = {
     "verify": ("vmsonar.commands.verify", "Is an archive, bundle or lake whole and unaltered?"),
     "recover": ("vmsonar.commands.verify", "Save what is readable of a damaged archive or bundle."),
     "inspect": ("vmsonar.commands.inspect", "What happened on a machine, and what size would have done."),
+    "top": ("vmsonar.commands.top", "Who uses this machine now, and a moment ago."),
     "sql": ("vmsonar.commands.sql", "Answer an SQL query over archives, bundles and lakes."),
     "export": ("vmsonar.commands.export", "Write other tools' layouts: a Parquet lake, CSV, Sonar's tree."),
     "derive": ("vmsonar.commands.export", "Make the Parquet tables of finished days."),

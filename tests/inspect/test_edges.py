@@ -127,7 +127,7 @@ def test_hostile_names_come_out_as_text(tmp_path: Path, capsys) -> None:
         assert code == 0
         assert not any(ord(char) < 32 and char != "\n" for char in out)
         assert "\u202e" not in out
-    _, out, _ = ask(capsys, root, "jobs")
+    _, out, _ = ask(capsys, root, "--job", "100")
     assert "[red]eve\\x1b[0m" in out
     assert "\\x1b[31mred\\x1b]0;owned\\x07 [bold]x[/bold] <script>alert(1)" in out
 

@@ -67,6 +67,7 @@ ORDERS = {
     "gpu": ["200", "300", "100"],
     "runtime": ["200", "100", "300"],
     "start": ["300", "200", "100"],
+    "session": ["300", "200", "100"],
     "read": ["200", "300", "100"],
     "write": ["100", "200", "300"],
     "name": ["100", "200", "300"],
@@ -130,7 +131,7 @@ def test_user(archive: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [program["name"] for program in rows(capsys, archive, "programs", *only)] == ["Python"]
     assert [about["name"] for about in rows(capsys, archive, "advice", *only)] == [
         "vm-one",
-        "job 300 (python3 fit.py)",
+        "job 300 (Python in fit.py)",
     ]
     assert nothing(capsys, archive, "jobs", "--user", "nobody")
 

@@ -1,6 +1,8 @@
 """`vmsonar bundle`: one file that can be carried away and trusted."""
 
+import shlex
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +23,7 @@ from vmsonar_archive.system.moments import moment_in_utc
 from vmsonar.commands.options import ArchiveOption, ConfigOption, SinceOption, UntilOption, flag, option
 from vmsonar.commands.output import print_findings, print_json, progress_bar, say, writing_to
 from vmsonar.config.file import archive_in_question
+from vmsonar.config.quantities import show_size
 from vmsonar.host.streams import is_nowhere
 
 _MAX_KEY = 1024 * 1024
@@ -70,8 +73,8 @@ def bundle_command(
         raise UsageError("--redact-key is the key for --redact: say what to hide")
     options = BundleOptions(
         sign=sign,
-        since=moment_in_utc(since),
-        until=moment_in_utc(until),
+        since=moment_in_utc(since, _today),
+        until=moment_in_utc(until, _today),
         only=parse_only(only) if only is not None else (),
         redact=parse_kinds(redact) if redact is not None else frozenset(),
         redact_key=_read_key(redact_key) if redact_key else None,
@@ -84,8 +87,19 @@ def bundle_command(
     else:
         print_findings(bundled.findings, to=sys.stderr)
         if bundled.output:
-            say(bundled.output)
+            say(_made(bundled) if sys.stdout.isatty() else bundled.output)
     return Exit.OK if bundled.ok else Exit.NO
+
+
+def _today() -> tuple[datetime, datetime]:
+    """A time without a date is one of today: the archive of this machine is being written."""
+    return datetime.now(UTC), datetime.now(UTC)
+
+
+def _made(bundled: Bundled) -> str:
+    """What was made, how large, where, and what to do next; programs get only where."""
+    what = f"bundle of {bundled.files} files, {show_size(bundled.bytes)}: {bundled.output}"
+    return what if bundled.sha256 else f"{what} (next: vmsonar verify {shlex.quote(bundled.output)})"
 
 
 def _bundle(source: Path, output: str, options: BundleOptions, json: bool) -> Bundled:

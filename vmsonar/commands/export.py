@@ -1,6 +1,7 @@
 """`vmsonar export`: other tools' layouts. `vmsonar derive`: the Parquet tables of finished days, after midnight."""
 
 import os
+import shlex
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
@@ -137,6 +138,11 @@ def derive_command(
             findings.append(Finding.of(Code.BAD_RECORD, f"{root}/{day:%Y/%m/%d}", said))
     if json:
         print_json(made)
-    elif not made:
+    elif made:
+        size = sum(one["bytes"] for one in made)
+        days = f"{len(made)} day{'' if len(made) == 1 else 's'}"
+        where = f"tables of {days}, {show_size(size)}: {root}"
+        say(f"{where} (next: vmsonar inspect {shlex.quote(str(root))})")
+    else:
         print("every finished day has its tables")
     return tell_findings(findings)

@@ -71,7 +71,7 @@ def _lines(answer: Status) -> list[tuple[str, str]]:
     share = "not known yet" if answer.cpu_share is None else f"{answer.cpu_share * 100:.3f} % of one core"
     segments = "1 segment" if answer.segments == 1 else f"{answer.segments} segments"
     return [
-        ("health", "healthy" if answer.healthy else "NOT HEALTHY"),
+        ("health", "healthy" if answer.healthy else "not recording" if answer.stopped else "NOT HEALTHY"),
         ("recorder", _recorder(answer)),
         ("last sample", _last(answer)),
         ("samples", f"{answer.samples} in {segments}"),
@@ -90,7 +90,10 @@ def _lines(answer: Status) -> list[tuple[str, str]]:
 
 def _recorder(answer: Status) -> str:
     if answer.mode != "daemon":
-        return "single samples, by cron" if answer.mode == "cron" else "not running"
+        told = (
+            f"stopped as asked, {answer.stopped:%Y-%m-%d %H:%M:%S} UTC" if answer.stopped else "not running"
+        )
+        return "single samples, by cron" if answer.mode == "cron" else told
     since = f" since {answer.running_since:%Y-%m-%d %H:%M:%S %Z}" if answer.running_since else ""
     return f"running as process {answer.pid}{since}"
 

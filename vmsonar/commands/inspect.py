@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from vmsonar_archive.system.errors import AnswerIsNo, Exit, UsageError
-from vmsonar_archive.system.moments import parse_moment, zone_of
+from vmsonar_archive.system.moments import on_the_day, parse_moment, zone_of
 from vmsonar_archive.system.rights import published, work_as_owner
 from vmsonar_archive.write.outputs import PAGE, guard
 from vmsonar_inspect.show.order import EVENT_KINDS, SORTS, VIEWS
@@ -48,19 +48,14 @@ class Question:
         return self.job is not None and self.view != "events"
 
     @property
-    def is_deep(self) -> bool:
-        """Whether processes have to be read, which are most of an archive."""
-        return self.is_story or self.view in ("advice", "programs")
+    def is_deep(self) -> bool | None:
+        """Whether processes have to be read, which are most of an archive; None: where they are few."""
+        return True if self.is_story or self.view in ("advice", "programs") else None
 
     @property
     def listed(self) -> tuple[str, tzinfo, str | None, int | None, str | None]:
         """What makes a list."""
         return self.view, self.zone, self.sort, self.top, self.job
-
-    @property
-    def is_first(self) -> bool:
-        """Whether it is the first screen."""
-        return self.view == "summary" and self.job is None
 
 
 def _complete_view(incomplete: str) -> list[str]:
@@ -136,7 +131,7 @@ def inspect_command(
     from vmsonar_inspect.facts.energy import load_factor
     from vmsonar_inspect.facts.programs import compile_pattern, load_programs
     from vmsonar_inspect.inspection import InspectionSettings, opened
-    from vmsonar_inspect.show.answers import why_nothing
+    from vmsonar_inspect.show.answers import covered, why_nothing
     from vmsonar_inspect.tables.progress import waiting
     from vmsonar_inspect.tables.where import TimeFrame
 
@@ -156,7 +151,11 @@ def inspect_command(
     def settings() -> InspectionSettings:
         begin = since if since is not None or not follow else _LATELY
         moments = [
-            None if text is None else parse_moment(text, zone, lambda: datetime.now(UTC))
+            None
+            if text is None
+            else parse_moment(
+                on_the_day(text, zone, lambda: covered(folders)), zone, lambda: datetime.now(UTC)
+            )
             for text in (begin, until)
         ]
         return InspectionSettings(
@@ -176,7 +175,7 @@ def inspect_command(
         _follow(folders, settings, question, seconds_of(every, "--every"))
         return Exit.OK
     deep = question.is_deep if html is None else None
-    with opened(folders, settings(), deep, first=question.is_first and html is None) as inspection:
+    with opened(folders, settings(), deep, first=html is None) as inspection:
         nothing = why_nothing(inspection, "summary" if html else view, folders) if job is None else None
         # Programs get an empty document or the header; people only the reason.
         if nothing is None or as_json or as_csv:
@@ -272,7 +271,7 @@ def _follow(
     from vmsonar_inspect.show.answers import why_nothing
 
     def look(quiet: bool) -> "RenderableType":
-        with opened(folders, settings(), question.is_deep, quiet, question.is_first) as inspection:
+        with opened(folders, settings(), question.is_deep, quiet, first=True) as inspection:
             nothing = why_nothing(inspection, question.view, folders) if question.job is None else None
             if nothing is not None:
                 raise AnswerIsNo(nothing)

@@ -70,6 +70,23 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]], header: bo
     console().print(table)
 
 
+#: Narrower than this a column of words is folded into a ladder of letters.
+_READABLE = 16
+
+
+def fits(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> bool:
+    """Whether a table can be read at that width."""
+    widest = (max(map(len, column)) for column in zip(titles, *rows, strict=True))
+    return sum(min(cells, _READABLE) + 2 for cells in widest) - 2 <= width
+
+
+def print_records(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Rows one below the other, one field per line: for tables that are wider than the terminal."""
+    for number, row in enumerate(rows, start=1):
+        say(f"-- row {number}")
+        print_table(("", ""), zip(titles, row, strict=True), header=False)
+
+
 def plain_table(rows: Sequence[Sequence[str]]) -> list[str] | None:
     """The lines of a table that needs neither colour nor folding: the same as rich draws, without loading rich."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -1,6 +1,8 @@
 """`vmsonar sql`: DuckDB over every kind as a table."""
 
 import io
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,7 +14,7 @@ from vmsonar_archive.write.outputs import CSV, JSON, PARQUET, guard, whole
 from vmsonar_inspect.tables.where import TimeFrame
 
 from vmsonar.commands.options import ForceOption, SinceOption, UntilOption, argument, flag, option
-from vmsonar.commands.output import print_json, print_table, tell_findings, writing_to
+from vmsonar.commands.output import fits, print_json, print_records, print_table, tell_findings, writing_to
 from vmsonar.host.streams import for_programs
 
 #: How the answer looks.
@@ -56,7 +58,10 @@ def sql_command(
         output = guard(output, paths, _KINDS.get(form, CSV), force=force)
     work_as_owner(paths, output=output is not None)
     asked = _ask_spark if engine == "spark" else _ask_duckdb
-    findings = asked(paths, query, TimeFrame(moment_in_utc(since), moment_in_utc(until)), form, output)
+    from vmsonar_inspect.show.answers import covered
+
+    frame = TimeFrame(*(moment_in_utc(text, lambda: covered(paths)) for text in (since, until)))
+    findings = asked(paths, query, frame, form, output)
     return tell_findings(findings)
 
 
@@ -100,8 +105,12 @@ def _answer(result: Any, form: AnswerFormat, output: Path | None) -> None:
         with writing_to(output), published(output) as place, whole(place) as sink:
             results.answer_parquet(result, sink)
     elif form == "table" and output is None:
-        rows = ([results.shown(value) for value in row] for row in results.rows_of(result))
-        print_table(results.names_of(result), rows)
+        rows = [[results.shown(value) for value in row] for row in results.rows_of(result)]
+        names = results.names_of(result)
+        if sys.stdout.isatty() and not fits(names, rows, shutil.get_terminal_size().columns):
+            print_records(names, rows)
+        else:
+            print_table(names, rows)
     else:
         write = results.answer_json if form == "json" else results.answer_csv
         if output is None:

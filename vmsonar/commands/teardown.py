@@ -10,6 +10,7 @@ from vmsonar_archive.system.errors import UsageError
 from vmsonar.commands.options import ArchiveOption, ConfigOption, JsonOption, flag, option, seconds_of
 from vmsonar.commands.output import print_json, say
 from vmsonar.config.file import load_config
+from vmsonar.config.quantities import show_size
 from vmsonar.config.schema import Config
 from vmsonar.host.roots import archive_to_read
 from vmsonar.lifecycle.step import Saved
@@ -57,12 +58,26 @@ def _everything(job: SaveJob, settings: Config, config: Path | None) -> Saved:
     return saved
 
 
+def _ended(saved: Saved) -> str:
+    """How many bundles are where, and what to do next."""
+    there = f"{len(saved.delivered)} bundle{'' if len(saved.delivered) == 1 else 's'} delivered"
+    if saved.waiting:
+        return f"{there}, {len(saved.waiting)} still on this disk (next: vmsonar teardown --resume)"
+    if not saved.delivered:
+        return "nothing new to save: the VM may go"
+    size = sum(Path(place).stat().st_size for place in saved.delivered if Path(place).is_file())
+    large = f", {show_size(size)}" if size else ""
+    return f"{there}{large}: the VM may go (next: vmsonar verify, where the bundle went)"
+
+
 def _tell(saved: Saved, json: bool) -> None:
     if json:
         print_json(saved)
         return
     for place in saved.delivered:
         say(place)
+    if sys.stdout.isatty():
+        say(_ended(saved))
     for trouble in saved.troubles:
         say(f"vmsonar teardown: {' '.join(trouble.split())}", sys.stderr)
     for bundle in saved.waiting:

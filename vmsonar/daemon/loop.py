@@ -43,6 +43,10 @@ def load(options: DaemonOptions) -> Config:
     return options.over(read_config(path))
 
 
+#: What a site may choose to add: doctor tells of it, not every start.
+_OPTIONAL = frozenset({"exact accounts of processes that ended", "I/O of containers"})
+
+
 class Daemon:
     """Waits for ticks, takes samples and follows changes of clock, configuration and identity."""
 
@@ -177,7 +181,7 @@ class Daemon:
             f"{one.collector}: {one.item}"
             for collector in self._session.sampler.collectors
             for one in capabilities_of(collector)
-            if not one.available and one.remedy is not None
+            if not one.available and one.remedy is not None and one.item not in _OPTIONAL
         ]
         if hidden:
             self._log.warning(f"cannot see here: {'; '.join(hidden)} (vmsonar doctor tells why)")

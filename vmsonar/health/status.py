@@ -75,6 +75,8 @@ class Status(msgspec.Struct, kw_only=True):
     errors: list[Error] = []
     #: How forwarding does, where there is any.
     forward: ForwardStatus | None = None
+    #: When the last daemon was told to stop and did; null while one runs, and after any other end.
+    stopped: datetime | None = None
 
 
 def status(root: Path, budget: Budget, now: datetime, forward_state: Path | None = None) -> Status:
@@ -104,6 +106,8 @@ def status(root: Path, budget: Budget, now: datetime, forward_state: Path | None
         changed = list(_changed(archive))
     if last is not None:
         answer.last_sample = last.time
+        if pid is None and any(event.event_type == "daemon_stop" for event in last.event):
+            answer.stopped = last.time
         answer.last_sample_age = (now - last.time).total_seconds()
     gaps = [gap for brief in recent for gap in brief.gap]
     answer.ticks_missed = sum(gap.lost or 0 for gap in gaps if gap.reason == "missed")
@@ -138,7 +142,8 @@ def _changed(archive: Archive) -> Iterator[str]:
 
 def _problems(answer: Status) -> Iterator[str]:
     if answer.mode == "stopped":
-        yield "no recorder is running: start it with systemctl start vmsonar, or vmsonar daemon"
+        why = "it stopped as asked" if answer.stopped else "it ended without being asked"
+        yield f"no recorder is running, {why}: start it with systemctl start vmsonar, or vmsonar daemon"
     if answer.last_sample_age is None:
         yield "there is no sample yet"
     elif answer.interval is not None and answer.mode != "stopped":

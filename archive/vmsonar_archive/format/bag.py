@@ -48,11 +48,10 @@ def rank(name: str) -> tuple[int, str] | None:
     return (len(_BEFORE), path) if layout.is_archived(path) and name != path else None
 
 
-def bag_name(node: str, archive: str, first: datetime, last: datetime) -> str:
-    """Node, archive and the time from the first to the last record: the bag's folder, and the file's usual name."""
+def bag_name(node: str, archive: str, last: datetime) -> str:
+    """Node, time of the last record and the archive's first digits: the bag's folder, and the file's usual name."""
     safe = _UNSAFE.sub("-", node).strip("-")[:63] or "node"
-    begin, end = (f"{time.year:04}{time:%m%dT%H%M%SZ}" for time in (first, last))
-    return f"{safe}_{_UNSAFE.sub('-', archive)[:40]}_{begin}_{end}"
+    return f"{safe}_{last.year:04}{last:%m%dT%H%M%S}_{_UNSAFE.sub('-', archive)[:8]}"
 
 
 def is_bag_name(name: str) -> bool:

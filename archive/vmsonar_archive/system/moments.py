@@ -8,8 +8,11 @@ from zoneinfo import ZoneInfo
 
 from vmsonar_archive.system.errors import UsageError
 
+_CLOCK = re.compile(r"[0-2]?[0-9]:[0-5][0-9](:[0-5][0-9])?")
 _AGO = re.compile(r"([0-9]{1,6})(s|min|h|d|w)(?: ago)?")
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+#: The times of the first and the last record, where there are any.
+Covered = Callable[[], tuple[datetime | None, datetime | None]]
 
 
 def zone_of(name: str | None) -> tzinfo:
@@ -22,12 +25,29 @@ def zone_of(name: str | None) -> tzinfo:
         raise UsageError(f"no such time zone: {name!r}; give a name such as Europe/Berlin or UTC") from None
 
 
-def moment_in_utc(text: str | None) -> datetime | None:
-    """A point in time as an option gives it; without a zone it is UTC."""
+def moment_in_utc(text: str | None, covered: Covered | None = None) -> datetime | None:
+    """A point in time as an option gives it; without a zone it is UTC, without a date on the recording's day."""
     if text is None:
         return None
+    text = on_the_day(text, UTC, covered) if covered is not None else text
     with _within_the_calendar(text):
         return parse_moment(text, UTC, lambda: datetime.now(UTC)).astimezone(UTC)
+
+
+def on_the_day(text: str, zone: tzinfo, covered: Covered) -> str:
+    """A time of day (`11:20`) on the recording's day: the last one on which the recording holds it, else its last."""
+    if not _CLOCK.fullmatch(text):
+        return text
+    first, last = covered()
+    if first is None or last is None:
+        raise UsageError(f"not a time: {text!r} needs a date, because nothing was recorded")
+    hour, minute, second = map(int, f"{text}:0".split(":")[:3])
+    if hour > 23:
+        raise UsageError(f"not a time: {text!r}; a day ends at 23:59:59")
+    begin, end = in_zone(first, zone), in_zone(last, zone)
+    days = [end - timedelta(days=back) for back in range((end.date() - begin.date()).days + 1)]
+    found = [day.replace(hour=hour, minute=minute, second=second, microsecond=0) for day in days]
+    return next((moment for moment in found if begin <= moment <= end), found[0]).isoformat()
 
 
 def parse_moment(text: str, zone: tzinfo, now: Callable[[], datetime]) -> datetime:
@@ -49,7 +69,7 @@ def parse_moment(text: str, zone: tzinfo, now: Callable[[], datetime]) -> dateti
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
-            f"not a time: {text!r}; give 2026-11-16, 2026-11-16T08:30, today, week, month, or 30d ago as 30d"
+            f"not a time: {text!r}; give 2026-11-16, 2026-11-16T08:30, 08:30, today, week, month, or 30d ago as 30d"
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=zone)
 

@@ -205,7 +205,7 @@ def job_advice(
     advice = model.Advice(
         about="job",
         subject=job.series_id,
-        name=f"job {plain(job.job)} ({plain(job.command or job.program)})",
+        name=f"job {plain(job.job)} ({plain(job.label or job.program)})",
         cpus=use.cpus,
         memory_total_bytes=use.memory_total_bytes,
         **{field: getattr(job, field) for field in _SAME_OF_JOB},

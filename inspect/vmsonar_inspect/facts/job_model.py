@@ -86,6 +86,15 @@ class JobUse(AnswerPart):
         str | None, CHOICE, about("what the owner was inferred from; container_… where the container's was")
     ] = None
     program: Annotated[str | None, TEXT, titled("program")] = None
+    label: Annotated[
+        str | None,
+        TEXT,
+        titled("what"),
+        about("the program that it kept busiest, in or by what it was started"),
+    ] = None
+    session_id: Annotated[int | None, NUMBER, titled("session", missing=""), about("of its first member")] = (
+        None
+    )
     tags: list[str] = msgspec.field(default_factory=list)
     command: Annotated[str | None, TEXT, titled("command")] = None
     container_id: Annotated[str | None, CONTAINER] = None
@@ -97,13 +106,15 @@ class JobUse(AnswerPart):
     runtime_seconds: Annotated[
         float | None,
         SECONDS,
-        titled("runtime", low="runtime_seconds_low"),
+        titled("lifetime", low="runtime_seconds_low"),
         about("to its end, or to the sample that found it gone where nobody told the end"),
     ] = None
     runtime_seconds_low: Annotated[
         float | None, SECONDS, about("to the last sample that shows it, where its end is not known")
     ] = None
-    observed_seconds: Annotated[float | None, SECONDS, about("covered by intervals")] = None
+    observed_seconds: Annotated[float | None, SECONDS, titled("seen for"), about("covered by intervals")] = (
+        None
+    )
     samples: Annotated[int, COUNT] = 0
     ended: Annotated[bool, titled("state")] = False
     ending: Annotated[Ending, titled("end", missing="")] = Ending()
@@ -150,6 +161,11 @@ class JobUse(AnswerPart):
     energy: Annotated[Energy, ENERGY, titled("energy")] = Energy()
 
     @property
+    def session(self) -> str:
+        """The session for people; groups of one shell share it."""
+        return f"{self.session_id} ({self.user})" if self.session_id else f"not known ({self.user})"
+
+    @property
     def is_one_job(self) -> bool:
         """False for group 0: groups beyond a PID namespace, or time that cannot be told apart."""
         return self.pgid != 0
@@ -178,13 +194,13 @@ class GroupUse(AnswerPart):
     cpu_seconds_high: Annotated[float | None, BUSY, MOST] = None
     gpu_seconds: Annotated[float | None, BUSY, titled("GPU time")] = None
     cpu_is_lower_bound: Annotated[bool, NOT_EXACT] = False
-    runtime_seconds: Annotated[float | None, SECONDS, titled("runtime"), about("summed over jobs")] = None
+    runtime_seconds: Annotated[float | None, SECONDS, titled("seen for"), about("summed over jobs")] = None
     memory_median_bytes: Annotated[
-        float | None, BYTES, titled("memory 50 %", estimate=_ESTIMATED), _TOGETHER
+        float | None, BYTES, titled("memory median", estimate=_ESTIMATED), _TOGETHER
     ] = None
-    memory_p95_bytes: Annotated[
-        float | None, BYTES, titled("memory 95 %", estimate=_ESTIMATED), _TOGETHER
-    ] = None
+    memory_p95_bytes: Annotated[float | None, BYTES, titled("memory p95", estimate=_ESTIMATED), _TOGETHER] = (
+        None
+    )
     memory_peak_bytes: Annotated[
         float | None,
         BYTES,
@@ -231,6 +247,17 @@ class ProcessUse(AnswerPart):
     own_write_bytes: Annotated[float | None, BYTES, titled("written"), about("without waited-for children")]
 
 
+class ProgramUse(AnswerPart):
+    """All processes of a job that ran one program."""
+
+    program: Annotated[str | None, TEXT, titled("program")]
+    processes: Annotated[int, COUNT]
+    cpu_seconds: Annotated[float | None, BUSY, titled("CPU time"), about("of all of them")]
+    memory_peak_bytes: Annotated[float | None, BYTES, titled("memory peak"), about("of the largest")]
+    own_read_bytes: Annotated[float | None, BYTES, titled("read")]
+    own_write_bytes: Annotated[float | None, BYTES, titled("written")]
+
+
 _THE_MACHINES = about("the machine's")
 
 
@@ -245,6 +272,6 @@ class StoryMoment(AnswerPart):
     read_rate: Annotated[float | None, RATE, titled("read")]
     write_rate: Annotated[float | None, RATE, titled("written")]
     gpu_util: Annotated[float | None, PERCENT, titled("GPU")]
-    pressure_cpu: Annotated[float | None, SHARE, titled("waited for CPU"), _THE_MACHINES]
-    pressure_memory: Annotated[float | None, SHARE, titled("for memory"), _THE_MACHINES]
-    pressure_io: Annotated[float | None, SHARE, titled("for the disk"), _THE_MACHINES]
+    pressure_cpu: Annotated[float | None, SHARE, titled("machine waited for CPU"), _THE_MACHINES]
+    pressure_memory: Annotated[float | None, SHARE, titled("machine waited for memory"), _THE_MACHINES]
+    pressure_io: Annotated[float | None, SHARE, titled("machine waited for I/O"), _THE_MACHINES]

@@ -9,7 +9,7 @@ from vmsonar_archive.system.moments import in_zone
 
 from vmsonar_inspect.facts.energy import ESTIMATE, JOULES_PER_KWH
 from vmsonar_inspect.facts.model import ContainerUse, Energy, GroupUse, JobUse
-from vmsonar_inspect.facts.programs import Program, ProgramMap
+from vmsonar_inspect.facts.programs import ProgramMap, label_of
 from vmsonar_inspect.facts.queries import (
     JOB_KEY,
     JOB_KEY_COLUMNS,
@@ -68,17 +68,16 @@ _PROFILES = {"threads": "threads", "read_rate": "read_bytes", "write_rate": "wri
 def query_jobs(
     queries: Queries, programs: ProgramMap, names: dict[str, str | None], deep: bool
 ) -> dict[Key, JobUse]:
-    """Every job, by its key; a deep look names a shell's job after the program that it kept busiest."""
+    """Every job, by its key; a deep look calls each by the program that it kept busiest."""
     queries.connection.execute(_SUMS)
     profiles = queries.by((*JOB_KEY, "measure"), _PROFILE)
     cards = queries.by(JOB_KEY, _GPU) if queries.has("gpu_process") else {}
     last = queries.by("archive", _LAST)
-    shells = deep and bool(queries.rows(_ANY_SHELL))
-    busiest = queries.by(JOB_KEY, _BUSIEST) if shells else {}
+    busiest = queries.by(JOB_KEY, _BUSIEST) if deep else {}
     jobs = {}
     for key, row in queries.by(JOB_KEY, view("job_usage", totals="job_sums").query).items():
         command = row["command"] or row["program"]
-        program = _program(programs, command, busiest.get(key, {}).get("command"))
+        program, label = label_of(programs, command, busiest.get(key, {}).get("command"))
         mean, seconds = number(row["memory_mean"]), number(row["recorded_seconds"])
         jobs[key] = struct_of(
             JobUse,
@@ -88,6 +87,7 @@ def query_jobs(
             series_id=row["series_id"] or "",
             user=_user_name(row),
             program=program.name,
+            label=label,
             tags=list(program.tags),
             command=command,
             container=names.get(row["container_id"] or ""),
@@ -117,15 +117,6 @@ def _end(row: Record) -> datetime | None:
     """The end as wall time, where it was told."""
     is_told = row["ended"] and row["runtime_seconds_low"] is None and row["runtime_seconds"] is not None
     return row["started"] + timedelta(seconds=row["runtime_seconds"]) if is_told and row["started"] else None
-
-
-def _program(programs: ProgramMap, command: str | None, busiest: str | None) -> Program:
-    """What a job is called: a shell by the program that it kept busiest."""
-    program = programs.of(command)
-    if "shell" in program.tags and busiest is not None:
-        inner = programs.of(busiest)
-        return inner if "shell" not in inner.tags else program
-    return program
 
 
 # The totals of the series are computed once for all queries.
@@ -173,26 +164,28 @@ _STARTERS = (
     "bash|sh|dash|zsh|fish|ksh|timeout|nohup|nice|ionice|chrt|setsid|env|sudo|su|time|xargs|stdbuf|taskset|numactl|"
     "watch|flock|script|strace|unshare|nsenter|systemd-run|runuser|tini|dumb-init"
 )
-_SHELL = f"regexp_matches(COALESCE(command, program), '^-?(/[^ ]*/)?({_STARTERS})( |$)')"
-_ANY_SHELL = f"SELECT 1 AS found FROM job_info WHERE {_SHELL} LIMIT 1"  # noqa: S608
+_IS_STARTER = f"regexp_matches(COALESCE(u.command, u.program), '^-?(/[^ ]*/)?({_STARTERS})( |$)')"
 
 # A process hardly ever changes its job: take the one its rows name.
 _MEMBERS = """
     SELECT archive, boot, pid, start_ticks, MAX(pgid) AS pgid, MIN(seq) AS first_seq
     FROM process WHERE pgid IS NOT NULL GROUP BY archive, boot, pid, start_ticks"""
 
+# Many short processes of one program count together; where nothing used CPU time, what was started counts.
 _BUSIEST = f"""
-    WITH shells AS (
-        SELECT archive, boot, pgid, start_ticks AS job_ticks FROM latest_job_info WHERE {_SHELL}
-    ),
-    members AS ({_MEMBERS})
-    SELECT s.archive, s.boot, s.pgid, s.job_ticks AS start_ticks,
-        arg_max(COALESCE(u.command, u.program), u.cpu_seconds) AS command
-    FROM shells AS s
-    JOIN members AS m ON s.archive = m.archive AND s.boot = m.boot AND s.pgid = m.pgid
-    JOIN process_usage AS u
-        ON m.archive = u.archive AND m.boot = u.boot AND m.pid = u.pid AND m.start_ticks = u.start_ticks
-    GROUP BY ALL"""  # noqa: S608
+    WITH members AS ({_MEMBERS}),
+    programs AS (
+        SELECT m.archive, m.boot, m.pgid,
+            arg_max(COALESCE(u.command, u.program), (COALESCE(u.cpu_seconds, 0), -m.pid)) AS command,
+            SUM(COALESCE(u.cpu_seconds, 0)) + CASE WHEN bool_or({_IS_STARTER}) THEN 0 ELSE 0.001 END AS cpu_seconds
+        FROM members AS m
+        JOIN process_usage AS u
+            ON m.archive = u.archive AND m.boot = u.boot AND m.pid = u.pid AND m.start_ticks = u.start_ticks
+        GROUP BY m.archive, m.boot, m.pgid, u.program
+    )
+    SELECT j.archive, j.boot, j.pgid, j.start_ticks, arg_max(p.command, (p.cpu_seconds, p.command)) AS command
+    FROM latest_job_info AS j JOIN programs AS p USING (archive, boot, pgid)
+    WHERE j.pgid <> 0 GROUP BY ALL"""  # noqa: S608
 
 
 def query_contexts(queries: Queries, judged: dict[Key, JobUse], deep: bool) -> dict[Key, JobContext]:

@@ -20,6 +20,7 @@ from vmsonar_inspect.facts.job_model import (
     GroupUse,
     JobUse,
     ProcessUse,
+    ProgramUse,
     StoryMoment,
 )  # fmt: skip
 from vmsonar_inspect.facts.quantities import (
@@ -59,7 +60,7 @@ __all__ = [
     "ANSWER", "ARCHIVE", "BYTES", "CORES", "COUNT", "ENERGY", "NOTHING", "PERCENT", "SECONDS", "SHARE", "TEXT", "TIME",
     "Advice", "AnswerPart", "ContainerUse", "Coverage", "Ending", "Energy", "EnergyUse", "FilesystemUse", "Gap",
     "GpuUse", "GroupUse", "Happening", "JobUse", "Machine", "MachineEnd", "Moment", "NodeUse", "ProcessUse",
-    "ProgramEnds", "Severity", "Size", "Story", "StoryMoment", "Use", "Verdict",
+    "ProgramEnds", "ProgramUse", "Severity", "Size", "Story", "StoryMoment", "Use", "Verdict",
 ]  # fmt: skip
 
 
@@ -179,8 +180,8 @@ class ContainerUse(AnswerPart):
     compose_service: str | None = None
     first: Annotated[datetime | None, TIME, titled("seen from")] = None
     last: Annotated[datetime | None, TIME] = None
-    runtime_seconds: Annotated[float | None, SECONDS, titled("runtime")] = None
-    observed_seconds: Annotated[float | None, SECONDS] = None
+    runtime_seconds: Annotated[float | None, SECONDS, titled("lifetime")] = None
+    observed_seconds: Annotated[float | None, SECONDS, titled("seen for")] = None
     samples: Annotated[int, COUNT] = 0
     lives: Annotated[int | None, COUNT, titled("lives"), about("starts that were followed")] = None
     cpu_seconds: Annotated[float | None, BUSY, titled("CPU time", bound="cpu_is_lower_bound")] = None
@@ -449,6 +450,7 @@ class Story(AnswerPart):
     advice: Advice
     timeline: list[StoryMoment]
     processes: Annotated[list[ProcessUse], about("the 20 busiest")]
+    programs: Annotated[list[ProgramUse], about("all its processes, by program, the busiest first")]
     container: ContainerUse | None
     gpus: list[GpuUse]
     events: list[Happening]

@@ -1,6 +1,7 @@
 """Commands mapped to program names and tags by an ordered table of regular expressions (RE2 syntax)."""
 
 import csv
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -72,6 +73,37 @@ def basename(command: str) -> str:
     """The executable's name, for a command that no expression knows."""
     first = command.split(maxsplit=1)[0] if command.strip() else command
     return first.rstrip("/").rpartition("/")[2].lstrip("-").rstrip(":") or command
+
+
+_INTERPRETER = re.compile(r"(python[0-9.]*|pypy3?|(ba|da|z|k|fi)?sh|Rscript|julia|node|perl|ruby|php[0-9.]*)")
+
+
+def script_of(command: str) -> str:
+    """The script or module that an interpreter runs: `train.py`; nothing for a file without a name of its own."""
+    words = command.split()
+    if not words or not _INTERPRETER.fullmatch(basename(words[0])):
+        return ""
+    if "-m" in words[1:-1]:
+        return words[words.index("-m") + 1]
+    named = words[1:2] if len(words) == 2 else [word for word in words[1:] if re.search(r"[./]", word)]
+    is_named = named and not named[0].startswith(("-", "/dev/", "/proc/"))
+    return basename(named[0]) if is_named else ""
+
+
+def label_of(programs: ProgramMap, command: str | None, busiest: str | None) -> tuple[Program, str]:
+    """What a job kept busy, and by what it was started: `Python in train.py`, `C compiler (make)`."""
+    leader, inner = command or "", busiest or command or ""
+    program = programs.of(inner or None)
+    script = script_of(inner)
+    if script and program.name.lower() not in script.lower():
+        return program, f"{program.name} in {script}"
+    started_by, itself = basename(leader), basename(inner)
+    is_shell = "shell" in programs.of(leader or None).tags
+    starter = script_of(leader) or ("" if is_shell or started_by == itself else started_by)
+    if not starter and not script and "shell" not in program.tags:
+        # A name of many programs says which of them it was: `Database (postgres)`.
+        starter = "" if program.name.lower() in itself.lower() else itself
+    return program, f"{program.name} ({starter})" if starter and starter != script else program.name
 
 
 def load_programs(path: Path | None = None) -> ProgramMap:

@@ -45,8 +45,8 @@ class Use(msgspec.Struct, kw_only=True, frozen=True):
     """How much of something was used over time; the mean is weighted by time."""
 
     mean: Annotated[float | None, titled(""), about("weighted by time")] = None
-    median: Annotated[float | None, titled("50 %")] = None
-    p95: Annotated[float | None, titled("95 %"), about("95th percentile")] = None
+    median: Annotated[float | None, titled("median")] = None
+    p95: Annotated[float | None, titled("p95"), about("95th percentile")] = None
     peak: Annotated[float | None, titled("peak")] = None
 
 

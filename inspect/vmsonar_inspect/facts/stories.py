@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from vmsonar_inspect.facts.model import Happening, JobUse, ProcessUse, StoryMoment
+from vmsonar_inspect.facts.model import Happening, JobUse, ProcessUse, ProgramUse, StoryMoment
 from vmsonar_inspect.facts.queries import JOBS_ON_GPUS, Key, Queries, names_of, struct_of, weighted_mean
 from vmsonar_inspect.facts.timeline import Steps
 
@@ -43,6 +43,11 @@ def query_processes(queries: Queries, key: Key) -> list[ProcessUse]:
     ]
 
 
+def query_programs(queries: Queries, key: Key) -> list[ProgramUse]:
+    """All processes of a job by their program, busiest first."""
+    return [struct_of(ProgramUse, row, {}) for row in queries.rows(_PROGRAMS, **names_of(key))]
+
+
 _COURSE = f"""
     SELECT {{place}} AS place, {weighted_mean("j.cpu_cores", "j.interval_seconds")} AS cores,
         {weighted_mean("j.memory", "j.interval_seconds")} AS memory_bytes,
@@ -64,7 +69,7 @@ _CARDS = f"""
     GROUP BY 1"""  # noqa: S608
 
 # The kernel's two counters of a process's own memory are not of one moment, and may differ the wrong way.
-_MEMBERS = f"""
+_USED = """
     WITH span AS (
         SELECT MIN(seq) AS first_seq, MAX(seq) AS last_seq FROM job
         WHERE archive = $archive AND boot = $boot AND pgid = $pgid AND start_ticks = $start
@@ -72,7 +77,14 @@ _MEMBERS = f"""
     members AS (
         SELECT DISTINCT archive, boot, pid, start_ticks FROM process, span
         WHERE archive = $archive AND boot = $boot AND pgid = $pgid AND seq BETWEEN first_seq AND last_seq
-    )
-    SELECT u.*, CASE WHEN u.memory_peak < 0 THEN 0 ELSE u.memory_peak END AS memory_peak_bytes
-    FROM process_usage AS u JOIN members USING (archive, boot, pid, start_ticks)
-    ORDER BY u.cpu_seconds DESC NULLS LAST, u.pid LIMIT {_PROCESSES}"""  # noqa: S608
+    ),
+    used AS (
+        SELECT u.*, CASE WHEN u.memory_peak < 0 THEN 0 ELSE u.memory_peak END AS memory_peak_bytes
+        FROM process_usage AS u JOIN members USING (archive, boot, pid, start_ticks)
+    )"""
+_MEMBERS = f"{_USED} SELECT * FROM used ORDER BY cpu_seconds DESC NULLS LAST, pid LIMIT {_PROCESSES}"  # noqa: S608
+_PROGRAMS = f"""
+    {_USED}
+    SELECT program, COUNT(*) AS processes, SUM(cpu_seconds) AS cpu_seconds, MAX(memory_peak_bytes) AS memory_peak_bytes,
+        SUM(own_read_bytes) AS own_read_bytes, SUM(own_write_bytes) AS own_write_bytes
+    FROM used GROUP BY program ORDER BY cpu_seconds DESC NULLS LAST, program"""  # noqa: S608

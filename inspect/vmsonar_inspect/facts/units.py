@@ -92,21 +92,24 @@ def hours(seconds: float | None) -> str:
     return f"{_three(seconds / 60)} min" if seconds < _HOUR else f"{_three(seconds / _HOUR)} h"
 
 
-def energy(joules: float | None, source: str | None = None) -> str:
-    """`850 J`, `1.2 kWh`; an estimate is marked `~`."""
+def energy(joules: float | None, source: str | None = None, like: float | None = None) -> str:
+    """`850 J`, `1.2 kWh`; an estimate is marked `~`; in the unit of a second figure, where one is given."""
     if joules is None:
         return UNKNOWN
     mark = "~" if source == "estimate" else ""
-    if joules < 3600:
+    scale = joules if like is None else like
+    if scale < _HOUR:
         return f"{mark}{_three(joules)} J"
-    watt_hours = joules / 3600
-    return mark + (f"{_three(watt_hours)} Wh" if watt_hours < 1000 else f"{_three(watt_hours / 1000)} kWh")
+    watt_hours = joules / _HOUR
+    return mark + (f"{_three(watt_hours)} Wh" if scale < 1000 * _HOUR else f"{_three(watt_hours / 1000)} kWh")
 
 
 def grams(value: float | None) -> str:
-    """Mass of CO2 equivalent: `12 g`, `3.4 kg`."""
+    """Mass of CO2 equivalent: `9 mg`, `12 g`, `3.4 kg`."""
     if value is None:
         return UNKNOWN
+    if 0 < value < 0.95:
+        return f"{_three(value * 1000)} mg" if value >= 0.001 else "<1 mg"
     return f"{_three(value)} g" if value < 1000 else f"{_three(value / 1000)} kg"
 
 
@@ -163,7 +166,7 @@ def _three(value: float) -> str:
     if value == 0:
         return "0"
     if abs(value) < 0.0995:
-        return f"{value:.2g}"
+        return f"{value:.2g}" if abs(value) >= 0.001 else "<0.001"
     if abs(value) < 9.95:
         return f"{value:.1f}"
     return f"{value:,.0f}"

@@ -92,6 +92,7 @@ ROW_TYPES: dict[str, type] = {
     "containers": model.ContainerUse,
     "gpus": model.GpuUse,
     "users": model.GroupUse,
+    "sessions": model.GroupUse,
     "programs": model.GroupUse,
     "timeline": model.Moment,
     "events": model.Happening,
@@ -108,6 +109,7 @@ def rows_of(inspection: Inspection, view: str, zone: tzinfo, job: str | None = N
         "containers": lambda: inspection.containers,
         "gpus": lambda: inspection.gpus,
         "users": lambda: inspection.users(zone),
+        "sessions": lambda: inspection.sessions(zone),
         "programs": lambda: inspection.programs(zone),
         "timeline": lambda: [at for archive in archives for at in inspection.timeline(archive, _STEPS)],
         "events": lambda: inspection.chosen_events(job),
@@ -229,7 +231,7 @@ def _flat(row: Any, prefix: str = "") -> dict[str, Any]:
     return cells
 
 
-_JOB_VIEWS = ("summary", "jobs", "users", "programs", "advice")
+_JOB_VIEWS = ("summary", "jobs", "users", "sessions", "programs", "advice")
 _NAMED = 5
 
 
@@ -253,9 +255,15 @@ def why_no_samples(tables: Tables, frame: TimeFrame, paths: Sequence[Path | str]
     """Why tables that are cut to a time are empty; None when they are not."""
     if frame.is_whole or tables.sql("SELECT 1 FROM samples LIMIT 1").fetchone() is not None:
         return None
+    return f"no samples {span_words(frame.since, frame.until)}: {covered_words(*covered(paths))}"
+
+
+def covered(paths: Sequence[Path | str]) -> tuple[datetime | None, datetime | None]:
+    """The times of the first and the last sample."""
     with open_tables(paths) as whole:
-        (first, last) = whole.sql("SELECT MIN(time), MAX(time) FROM samples").fetchone()
-    return f"no samples {span_words(frame.since, frame.until)}: {covered_words(first, last)}"
+        times = whole.sql("SELECT MIN(time), MAX(time) FROM samples").fetchone()
+    first, last = (None if time is None else time.replace(tzinfo=UTC) for time in times)
+    return first, last
 
 
 def _asked(wish: InspectionSettings) -> str:

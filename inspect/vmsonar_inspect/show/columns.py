@@ -20,6 +20,7 @@ from vmsonar_inspect.facts.model import (
     JobUse,
     Moment,
     ProcessUse,
+    ProgramUse,
 )
 from vmsonar_inspect.show.answers import FleetRow
 
@@ -69,9 +70,10 @@ def _how_ended(job: JobUse) -> str:
 _JOBS = (
     Column("job", 0, widest=30, write=_job_id),
     Column("user", 2, widest=16),
-    Column("program", 3, widest=20),
-    Column("started|first", 10, brief=True),
+    Column("label", 3, widest=36, least=14),
+    Column("started|first", 10, brief=True, least=11),
     Column("runtime_seconds", 4),
+    Column("observed_seconds", 9),
     Column("cpu_seconds", 1),
     Column("cores.median", 11),
     Column("cores.p95", 5),
@@ -83,8 +85,9 @@ _JOBS = (
     Column("read_bytes / write_bytes", 15),
     Column("energy", 16),
     Column("container", 17, widest=20),
-    Column("ending.words", 9, widest=50, least=20, write=_how_ended),
-    Column("command", 8, least=12),
+    Column("session_id", 18),
+    Column("ending.words", 8, widest=50, least=20, write=_how_ended),
+    Column("command", 19, least=12),
 )
 
 _CONTAINERS = (
@@ -92,6 +95,7 @@ _CONTAINERS = (
     Column("user", 6, widest=16),
     Column("image", 9, widest=36),
     Column("runtime_seconds", 4),
+    Column("observed_seconds", 12),
     Column("cpu_seconds", 1),
     Column("cores.p95", 3),
     Column("quota_cores", 10),
@@ -104,7 +108,7 @@ _CONTAINERS = (
     Column("read_bytes / write_bytes", 13),
     Column("received_bytes / sent_bytes", 14),
     Column("energy", 15),
-    Column("first", 12, brief=True),
+    Column("first", 12, brief=True, least=11),
 )
 
 _GPUS = (
@@ -191,10 +195,25 @@ _PROCESSES = (
 )
 
 
+def _times(row: ProgramUse) -> str:
+    name = shown_field(ProgramUse, "program").write(row.program)
+    return name if row.processes == 1 else f"{name} \u00d7 {row.processes}"
+
+
+#: All processes of a program in one row.
+_STORY_PROGRAMS = (
+    Column("program", 0, widest=30, write=_times),
+    Column("cpu_seconds", 1),
+    Column("memory_peak_bytes", 2),
+    Column("own_read_bytes", 3),
+    Column("own_write_bytes", 4),
+)
+
+
 _FLEET = (
     Column("hostname|archive", 0, widest=28),
     Column("instance_type", 9, widest=20),
-    Column("first", 8, brief=True),
+    Column("first", 8, brief=True, least=11),
     Column("span_seconds", 4),
     Column("coverage", 5),
     Column("used_share", 1),
@@ -217,12 +236,14 @@ _VIEWS: dict[str, tuple[type[msgspec.Struct], tuple[Column, ...]]] = {
             *(each for each in _GROUPS if each.names not in ("users", "tags")),
         ),
     ),
+    "sessions": (GroupUse, (Column("name", 0, title="session", widest=32), *_GROUPS)),
     "programs": (GroupUse, (Column("name", 0, title="program", widest=28), *_GROUPS)),
     "hours": (GroupUse, _WHEN),
     "timeline": (Moment, _TIMELINE),
     "gaps": (Gap, _GAPS),
     "events": (Happening, _EVENTS),
     "processes": (ProcessUse, _PROCESSES),
+    "story programs": (ProgramUse, _STORY_PROGRAMS),
     "machines": (FleetRow, _FLEET),
 }
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from vmsonar_inspect.facts.model import Use
 
-VIEWS = ("summary", "jobs", "containers", "gpus", "users", "programs", "timeline", "events", "advice", "gaps")
+VIEWS = ("summary", "jobs", "containers", "gpus", "users", "sessions", "programs", "timeline", "events",
+         "advice", "gaps")  # fmt: skip
 
 #: Kinds of events that can be chosen; facts/events.py says which types are of which.
 EVENT_KINDS = ("exit", "oom", "container", "gpu", "machine", "recorder", "process")
@@ -34,6 +35,7 @@ _KEYS: dict[str, Callable[[Any], Any]] = {
     "read": _most("read_bytes"),
     "write": _most("write_bytes"),
     "energy": lambda row: -(row.energy.joules or 0.0) if hasattr(row, "energy") else 0.0,
+    "session": lambda row: (getattr(row, "session_id", None) or 0, _start(row)),
     "name": lambda row: str(
         getattr(row, "name", None) or getattr(row, "job", None) or getattr(row, "gpu", "")
     ),

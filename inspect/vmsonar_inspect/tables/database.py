@@ -30,7 +30,7 @@ from vmsonar_inspect.tables.duckdb import (
 from vmsonar_inspect.tables.plan import Planner, row_filters
 from vmsonar_inspect.tables.views import HISTOGRAMS, VIEWS, histogram, read_by, view
 from vmsonar_inspect.tables.where import Origin, TimeFrame, find_origins
-from vmsonar_inspect.tables.work_units import SUMMARIES, TableUnit, WorkUnit
+from vmsonar_inspect.tables.work_units import SUMMARIES, SegmentUnit, TableUnit, WorkUnit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,6 +95,11 @@ class Tables:
     def archives(self) -> list[str]:
         """The ids of the archives that were opened."""
         return sorted({unit.archive for unit in self._units})
+
+    @property
+    def bytes_to_derive(self) -> int:
+        """The size of the segments for which there are no tables yet."""
+        return sum(unit.size for unit in self._units if isinstance(unit, SegmentUnit))
 
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> Any:
         """Runs a query; fetch from what is returned (`fetchall`, `to_arrow_table`, …)."""

@@ -43,7 +43,7 @@ def test_a_verdict_names_rule_figures_and_confidence(tmp_path: Path) -> None:
     assert found.figures == {"cores_mean": 1.0, "cores_p95": 1.0, "cpus": 8.0}
     assert found.conditions == ["cpus >= 4", "cores_p95 <= 1.15", "cores_mean >= 0.6"]
     assert found.says == "used 1.0 of 8 cores at the 95th percentile, 1.0 on average"
-    assert found.name == "job 100 (python3 train.py)"
+    assert found.name == "job 100 (Python in train.py)"
 
 
 @pytest.mark.parametrize(("seconds", "sure"), [(10, []), (30, ["low"]), (100, ["low"])])
@@ -153,7 +153,7 @@ def test_who_shares_a_busy_card_unnoticed_is_not_called_idle(tmp_path: Path) -> 
     ]
     found = advices(Machine(loads=loads, gpus=(card,)), tmp_path)
     used = {advice.name: advice.gpu_util.p95 for advice in found[1:]}
-    assert used == {"job 100 (python3 fit.py)": 60.0, "job 200 (python3 serve.py)": None}
+    assert used == {"job 100 (Python in fit.py)": 60.0, "job 200 (Python in serve.py)": None}
     assert not any(verdict.rule == "gpu_reserved_idle" for advice in found for verdict in advice.verdicts)
 
 

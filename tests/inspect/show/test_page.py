@@ -95,7 +95,9 @@ def test_figures_are_those_of_the_tables(browser: Browser, page: Path) -> None:
     cells = browser.evaluate(
         "[...document.querySelectorAll('#jobs tbody tr')].map(r => [...r.cells].slice(0, 8).map(c => c.textContent))"
     )
-    assert cells[0] == ["100", "anna", "Python", "python3 train.py", "11-16 08:00", "60 min", "2.0 h", "2.0"]
+    assert cells[0] == [
+        *("100", "anna", "Python in train.py", "python3 train.py", "11-16 08:00", "60 min", "60 min", "2.0 h")
+    ]
     assert cells[1] == [
         "200",
         "bert",
@@ -103,8 +105,8 @@ def test_figures_are_those_of_the_tables(browser: Browser, page: Path) -> None:
         "./simulate --steps 10",
         "11-16 08:10",
         "20 min",
+        "20 min",
         "50 min",
-        "2.5",
     ]
     data = browser.evaluate("JSON.parse(document.getElementById('data').textContent)")
     cores = data["charts"]["job-cores"]["series"][1]["values"]

@@ -92,7 +92,7 @@ def test_a_new_size_is_obeyed_at_once_and_an_end_from_outside_gives_the_terminal
     )
     follow = [*VMSONAR, "inspect", str(archive), "jobs", "--from", "2026-11-01", "--follow", "--every", "1h"]
     with Terminal([sys.executable, "-c", script, str(tmp_path / "pid"), *follow]) as terminal:
-        assert "read / written" not in terminal.until("./simulate")
+        assert "read / written" not in terminal.until("simulate")
         terminal.resize(200, 30)
         terminal.until("read / written", seconds=20)
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGTERM)

@@ -228,9 +228,8 @@ class Job:
 
     @property
     def _ticks(self) -> tuple[int, int]:
-        """The totals in user mode and in the kernel, whose sum is rounded once: many small jobs lose nothing."""
-        total, system = (self.user + self.system + TICK // 2) // TICK, self.system // TICK
-        return total - system, system
+        """The totals in user mode and in the kernel, rounded and not cut: many small jobs lose nothing."""
+        return (self.user + TICK // 2) // TICK, (self.system + TICK // 2) // TICK
 
     def encode(self) -> bytes:
         """The row, made anew only when something changed."""

@@ -3,4 +3,4 @@
 Comes in: answers. Goes out: renderables that fit the width by dropping columns, never by wrapping.
 """
 
-__all__ = ["lists", "screen", "views"]
+__all__ = ["lists", "reel", "screen", "top", "views"]

@@ -88,7 +88,8 @@ def verdict_lines(verdict: Verdict, long: bool = False, brief: bool = False) -> 
     mark, style = _MARKS[verdict.severity]
     text = Text.assemble((verdict.name, "bold"), ": ", (verdict.title, style), f"; {verdict.says}.")
     text.append(f" {verdict.advice}" if verdict.advice and not brief else "")
-    text.append(f" [{verdict.rule}, {verdict.confidence} confidence]", style="dim")
+    sure = "" if brief and verdict.confidence == "high" else f", {verdict.confidence} confidence"
+    text.append(f" [{verdict.rule}{sure}]", style="dim")
     if long:
         figures = ", ".join(
             f"{name} {written(name, value, verdict.marks)}" for name, value in verdict.figures.items()
@@ -123,6 +124,7 @@ _NOTHING = {
     "containers": "No containers were recorded.",
     "gpus": "No GPUs were recorded.",
     "users": "No users were recorded.",
+    "sessions": "No sessions were recorded.",
     "programs": "No programs were recorded.",
     "timeline": "No samples were recorded.",
     "events": "Nothing happened that is worth a line.",
@@ -157,7 +159,7 @@ def _advice_view(advices: Sequence[Advice]) -> "RenderableType":
     return Group(*parts)
 
 
-USE_TITLES = ("", "median", "95 %", "peak", "of")
+USE_TITLES = ("", "median", "p95", "peak", "of")
 _USED = [
     Column("", place, title, itemgetter(place), right=title not in ("", "of"))
     for place, title in enumerate(USE_TITLES)

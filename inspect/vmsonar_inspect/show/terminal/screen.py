@@ -1,8 +1,8 @@
-"""The first screen: the machine, how busy it was, and as much of everything else as fits, most important first."""
+"""The first screen: the machine, the answer, how busy it was, and as much of everything else as fits."""
 
 import shlex
-from bisect import bisect_left
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from typing import TYPE_CHECKING
@@ -12,12 +12,20 @@ from rich.text import Text
 from vmsonar_archive.system.moments import in_zone
 from vmsonar_archive.system.text import plain
 
+from vmsonar_inspect.advice.figures import ratio
 from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.machine import RATES
-from vmsonar_inspect.facts.model import Coverage, EnergyUse, Machine, Moment
+from vmsonar_inspect.facts.model import Coverage, EnergyUse, Happening, Machine, Moment
 from vmsonar_inspect.show.answers import Summary
 from vmsonar_inspect.show.columns import columns_of
-from vmsonar_inspect.show.terminal.lists import USE_TITLES, Grid, size_sentence, use_row, verdict_lines
+from vmsonar_inspect.show.terminal.lists import (
+    USE_TITLES,
+    Grid,
+    HangingText,
+    size_sentence,
+    use_row,
+    verdict_lines,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -28,13 +36,13 @@ def header(machine: Machine, coverage: Coverage, zone: tzinfo) -> "RenderableTyp
     first = Text(plain(machine.hostname or machine.archive), style="bold", no_wrap=True, overflow="ellipsis")
     for part in _hardware(machine):
         first.append(f"  {part}", style="")
-    lines = [first]
-    if system := " · ".join(
-        plain(part) for part in (machine.os_name, machine.kernel_release, machine.cpu_model) if part
-    ):
-        lines.append(Text(system, style="dim", no_wrap=True, overflow="ellipsis"))
-    lines.append(Text(covered(coverage, zone)))
-    return Group(*lines)
+    return Group(first, Text(covered(coverage, zone)))
+
+
+def _system(machine: Machine) -> Text:
+    parts = (machine.os_name, machine.kernel_release, machine.cpu_model)
+    words = " · ".join(plain(part) for part in parts if part)
+    return Text(words, style="dim", no_wrap=True, overflow="ellipsis")
 
 
 def _hardware(machine: Machine) -> list[str]:
@@ -87,12 +95,83 @@ def end_sentence(summary: Summary) -> str:
     return f"{_ENDS[summary.ends[-1].how]} ({summary.ends[-1].evidence})."
 
 
+def answer(summary: Summary, zone: tzinfo) -> "list[RenderableType]":
+    """Busy or not and who, what size, what went wrong, and the two verdicts that matter most."""
+    return [
+        HangingText(Text(), _busy(summary)),
+        HangingText(Text(), size_sentence(summary.advice[0])),
+        HangingText(Text(), _wrong(summary, zone)),
+        *(verdict_lines(verdict, brief=True) for verdict in summary.verdicts[:_VERDICTS]),
+    ]
+
+
+#: Verdicts of the answer; more of them follow where there is room.
+_VERDICTS = 2
+_NAMED = 3
+
+
+def _busy(summary: Summary) -> Text:
+    """`Busy: 75 % of 8 cores on average, 93 % at the peak; memory … CPU time: anna 60 %, bert 30 %.`"""
+    use, machine = summary.use, summary.machine
+    shares = [ratio(use.cores.mean, use.cpus), ratio(use.gpu_util.mean, 100)]
+    most = max((share for share in shares if share is not None), default=None)
+    word = "Busy" if most is None else next(word for limit, word in _WORDS if most >= limit)
+    peak = ratio(use.cores.peak, use.cpus)
+    told = f"{units.share(shares[0])} of {units.plural(use.cpus, 'core')} on average, {units.share(peak)} at the peak"
+    told += f"; memory up to {units.size(use.memory_bytes.peak)} of {units.size(use.memory_total_bytes)}"
+    if machine.gpus or use.gpu_util.peak is not None:
+        told += f"; {units.plural(machine.gpus or 1, 'GPU')} {units.percent(use.gpu_util.mean)}"
+    return Text.assemble((f"{word}: ", "bold"), f"{told}.{_who(summary)}")
+
+
+#: How a machine is called whose cores or GPUs were used to at least this share.
+_WORDS = ((0.9, "Saturated"), (0.5, "Busy"), (0.1, "Partly busy"), (0.0, "Mostly idle"))
+
+
+def _who(summary: Summary) -> str:
+    used: dict[str, float] = defaultdict(float)
+    for job in summary.jobs:
+        used[plain(job.user)] += job.cpu_seconds or 0.0
+    total = sum(used.values())
+    named = [
+        (user, seconds)
+        for user, seconds in sorted(used.items(), key=lambda each: -each[1])[:_NAMED]
+        if seconds >= 0.05 * total > 0
+    ]
+    told = ", ".join(f"{user} {units.share(seconds / total)}" for user, seconds in named)
+    return f" CPU time: {told}." if named else ""
+
+
+def _wrong(summary: Summary, zone: tzinfo) -> Text:
+    """What went wrong, work that failed before what merely happened to the machine."""
+    events = sorted(summary.wrong, key=lambda event: event.kind in ("machine", "recorder"))
+    # One of each subject: a container that was killed also ended.
+    subjects = {event.subject: event for event in reversed(events)}
+    first = [event for event in events if subjects[event.subject] is event][:_VERDICTS]
+    told = [f"{units.clock(event.time, zone)[11:16]} {_happened(event)}" for event in first]
+    more = f"; and {len(events) - len(told)} more" if len(events) > len(told) else ""
+    told = [*(["some of the record cannot be read"] if summary.coverage.damaged else []), *told]
+    text = Text.assemble(
+        ("Went wrong: ", "bold"), (f"{'; '.join(told) or 'nothing failed'}{more}.", "red" if told else "")
+    )
+    end = end_sentence(summary)
+    return text.append(f" {end}" if end else "")
+
+
+def _happened(event: Happening) -> str:
+    """`cc1 (job 4711): SIGSEGV`, `container worker-3: out of memory`."""
+    subject, program = (plain(part) if part else "" for part in (event.subject, event.program))
+    who = f"{program} ({subject})" if program and subject else subject or program
+    return f"{who}: {plain(event.what or event.event)}" if who else plain(event.what or event.event)
+
+
 @dataclass(frozen=True, slots=True)
 class Busy:
     """How busy each resource was, with its course over time in the space that is left."""
 
     summary: Summary
     timeline: Sequence[Moment]
+    rates: int
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         resources = self._resources()
@@ -119,14 +198,19 @@ class Busy:
             ("cores", f"{units.count(use.cpus)} cores", use.cpus),
             ("memory_bytes", units.size(use.memory_total_bytes), use.memory_total_bytes),
             *([("gpu_util", units.plural(machine.gpus or 1, "GPU"), 100.0)] if has_gpus else []),
-            *((name, "", None) for name in RATES),
+            *((name, "", None) for name in used_rates(self.summary)[: self.rates]),
         ]
+
+
+def used_rates(summary: Summary) -> list[str]:
+    """Disk and network, where they were used."""
+    return [name for name in RATES if getattr(summary.use, name).peak]
 
 
 def energy_sentence(energy: EnergyUse) -> Text:
     """Energy and emissions in one line."""
     mark = "~" if energy.source == "estimate" else ""
-    used = f"{mark}{units.energy(energy.joules)}, of which {units.energy(energy.idle_joules)} idle"
+    used = f"{mark}{units.energy(energy.joules)}, of which {units.energy(energy.idle_joules, like=energy.joules)} idle"
     text = Text(f"Energy: {used}; {mark}{units.grams(energy.grams_co2e)} CO2e ")
     factor = " ".join(part for part in (energy.factor_country, energy.factor_year) if part)
     return text.append(f"({energy.source}, {factor}, PUE {energy.pue:g})", style="dim")
@@ -135,38 +219,26 @@ def energy_sentence(energy: EnergyUse) -> Text:
 #: Lines of the first screen when it goes to a pipe.
 _LINES = 40
 _LONGEST_PATH = 28
+#: Who gets lines, in turn: each section up to that many rows, as long as there are lines.
+_TURNS = (
+    ("jobs", 3), ("rates", 2), ("containers", 2), ("jobs", 5), ("wrong", 2), ("energy", 1), ("verdicts", 1),
+    ("gaps", 1), ("rates", 4), ("jobs", 10), ("verdicts", 4), ("containers", 5), ("wrong", 5), ("gaps", 3),
+    ("jobs", 10_000), ("containers", 10_000), ("wrong", 10_000), ("gaps", 10_000),
+)  # fmt: skip
+#: From this many lines on sections stand apart.
+_AIRY = 32
 
 
 @dataclass(frozen=True, slots=True)
-class ScreenPlan:
-    """How many rows of each list the screen shows."""
+class Section:
+    """A part of the first screen: how many lines its heading and each of its rows take."""
 
-    jobs: int
-    containers: int
-    wrong: int
-    gaps: int
-    verdicts: int
-    airy: bool = True
-    costs: bool = True
+    heading: int
+    costs: Sequence[int]
+    draw: "Callable[[int], list[RenderableType]]"
 
-    @property
-    def air(self) -> list[Text]:
-        return [Text()] if self.airy else []
-
-
-#: From the fullest screen down to what a small terminal can hold.
-PLANS = (
-    ScreenPlan(jobs=5, containers=5, wrong=3, gaps=3, verdicts=6),
-    ScreenPlan(jobs=5, containers=3, wrong=2, gaps=2, verdicts=5),
-    ScreenPlan(jobs=4, containers=3, wrong=2, gaps=1, verdicts=4),
-    ScreenPlan(jobs=3, containers=2, wrong=2, gaps=1, verdicts=3),
-    ScreenPlan(jobs=3, containers=2, wrong=1, gaps=0, verdicts=3, airy=False),
-    ScreenPlan(jobs=3, containers=1, wrong=1, gaps=0, verdicts=2, airy=False),
-    ScreenPlan(jobs=3, containers=1, wrong=0, gaps=0, verdicts=2, airy=False, costs=False),
-    ScreenPlan(jobs=3, containers=0, wrong=0, gaps=0, verdicts=2, airy=False, costs=False),
-    ScreenPlan(jobs=2, containers=0, wrong=0, gaps=0, verdicts=2, airy=False, costs=False),
-    ScreenPlan(jobs=2, containers=0, wrong=0, gaps=0, verdicts=1, airy=False, costs=False),
-)
+    def lines(self, rows: int) -> int:
+        return sum(self.costs[:rows]) + (self.heading if rows else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,62 +251,73 @@ class Screen:
     top: int | None = None
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
-        """The richest plan that fits, or as many rows as `--top` asks for."""
-        if self.top is not None:
-            yield self._planned(ScreenPlan(self.top, self.top, self.top, self.top, self.top))
-            return
+        """As many rows of each section as there are lines for, or as `--top` asks for."""
         # Leave the last line to the prompt.
         room = console.size.height - 1 if console.is_terminal else _LINES
         free = options.update(height=None)
+        air = [Text()] if room >= _AIRY else []
 
-        def fits(plan: ScreenPlan) -> bool:
-            return len(console.render_lines(self._planned(plan), free, pad=False)) <= room
+        def lines(parts: "list[RenderableType]") -> int:
+            return len(console.render_lines(Group(*parts), free, pad=False))
 
-        # Each plan is shorter than the one before: bisection tries only a few.
-        place = bisect_left(PLANS, True, hi=len(PLANS) - 1, key=fits)
-        yield self._planned(PLANS[place])
-
-    def _planned(self, plan: ScreenPlan) -> "RenderableType":
-        summary = self.summary
-        parts: list[RenderableType] = [header(summary.machine, summary.coverage, self.zone)]
-        if end := end_sentence(summary):
-            parts.append(Text(end))
-        if not summary.coverage.samples:
-            return Group(*parts)
-        parts += [*plan.air, Busy(summary, self.timeline)]
-        hidden: list[str] = []
-        for title, columns, view, rows, most in self._lists(plan):
-            if rows and most:
-                table = Grid(columns_of(columns, self.zone), rows[:most])
-                parts += [*plan.air, self._title(title, len(rows), most, view), table]
-            elif rows:
-                hidden.append(view)
-        parts += self._advice(plan)
+        head: list[RenderableType] = [header(self.summary.machine, self.summary.coverage, self.zone)]
+        if not self.summary.coverage.samples:
+            yield Group(*head)
+            return
+        head += [*answer(self.summary, self.zone), *air]
+        sections = self._sections(lines, air)
+        if self.top is not None:
+            given = {name: min(self.top, len(section.costs)) for name, section in sections.items()}
+            given["rates"] = len(RATES)
+        else:
+            # One line is for what does not fit, and the use of CPU, memory and GPUs is always shown.
+            left = room - lines([*head, Busy(self.summary, self.timeline, 0)]) - 1
+            given = _shared(sections, left)
+        yield Group(
+            *head, *(part for name, section in sections.items() for part in section.draw(given[name]))
+        )
+        hidden = [
+            name if name != "wrong" else "events"
+            for name in _LISTS
+            if sections[name].costs and not given[name]
+        ]
         if hidden:
             # In brackets, because the command takes one view at a time.
-            parts.append(Text(f"More: {self._command('[' + ' | '.join(hidden) + ']')}", style="dim"))
-        return Group(*parts)
+            yield Text(f"More: {self._command('[' + ' | '.join(hidden) + ']')}", style="dim")
 
-    def _lists(self, plan: ScreenPlan) -> list[tuple[str, str, str, Sequence[object], int]]:
-        """Title, columns, the view that shows all, rows, and how many of them."""
+    def _sections(
+        self, lines: "Callable[[list[RenderableType]], int]", air: list[Text]
+    ) -> dict[str, Section]:
         summary = self.summary
-        jobs = [job for job in summary.jobs if job.is_one_job]
-        return [
-            ("Top jobs", "jobs", "jobs", jobs, plan.jobs),
-            ("Top containers", "containers", "containers", summary.containers, plan.containers),
-            ("What went wrong", "events", "events", summary.wrong, plan.wrong),
-            ("What was not seen", "gaps", "gaps", summary.gaps, plan.gaps),
-        ]
+        verdicts = summary.verdicts[_VERDICTS:]
+        told: list[RenderableType] = [verdict_lines(verdict, brief=True) for verdict in verdicts]
+        last: list[RenderableType] = [*air, energy_sentence(summary.energy), _system(summary.machine)]
+        found = {
+            "rates": Section(
+                0, [1] * len(used_rates(summary)), lambda rows: [Busy(summary, self.timeline, rows)]
+            )
+        }
+        for name, (title, view) in _LISTS.items():
+            found[name] = self._list(title, view, self._rows(name), air)
 
-    def _advice(self, plan: ScreenPlan) -> "list[RenderableType]":
-        verdicts = self.summary.verdicts
-        return [
-            *plan.air,
-            self._title("Advice", len(verdicts), plan.verdicts, "advice"),
-            *(verdict_lines(verdict, brief=True) for verdict in verdicts[: plan.verdicts]),
-            size_sentence(self.summary.advice[0]),
-            *([energy_sentence(self.summary.energy)] if plan.costs else []),
-        ]
+        def draw(rows: int) -> "list[RenderableType]":
+            title = self._title("More advice", len(verdicts), rows, "advice")
+            return [*air, title, *told[:rows]] if rows else []
+
+        found["verdicts"] = Section(len(air) + 1, [lines([one]) for one in told[:20]], draw)
+        found["energy"] = Section(0, [lines(last)], lambda rows: last if rows else [])
+        return found
+
+    def _list(self, title: str, view: str, rows: Sequence[object], air: list[Text]) -> Section:
+        def draw(most: int) -> "list[RenderableType]":
+            table = Grid(columns_of(view, self.zone), rows[:most])
+            return [*air, self._title(title, len(rows), most, view), table] if most else []
+
+        return Section(len(air) + 2, [1] * len(rows), draw)
+
+    def _rows(self, name: str) -> Sequence[object]:
+        rows: Sequence[object] = getattr(self.summary, name)
+        return [job for job in self.summary.jobs if job.is_one_job] if name == "jobs" else rows
 
     def _title(self, text: str, found: int, most: int, view: str) -> Text:
         more = f" ({most} of {found}; all: {self._command(view)})" if found > most else ""
@@ -243,3 +326,26 @@ class Screen:
     def _command(self, view: str) -> str:
         path = shlex.quote(self.summary.machine.source)
         return f"vmsonar inspect {path if len(path) <= _LONGEST_PATH else 'PATH'} {view}"
+
+
+#: The lists of a summary, each with its title and the view that has all of it.
+_LISTS = {
+    "jobs": ("Top jobs", "jobs"),
+    "containers": ("Top containers", "containers"),
+    "wrong": ("What went wrong", "events"),
+    "gaps": ("What was not seen", "gaps"),
+}
+
+
+def _shared(sections: dict[str, Section], left: int) -> dict[str, int]:
+    """How many rows each section gets of so many lines."""
+    given = dict.fromkeys(sections, 0)
+    for name, most in _TURNS:
+        section = sections[name]
+        while given[name] < min(most, len(section.costs)):
+            cost = section.lines(given[name] + 1) - section.lines(given[name])
+            if cost > left:
+                break
+            given[name] += 1
+            left -= cost
+    return given

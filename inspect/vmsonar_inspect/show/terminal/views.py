@@ -28,9 +28,12 @@ if TYPE_CHECKING:
 def story_view(story: Story, zone: tzinfo) -> "RenderableType":
     """One job from beginning to end."""
     parts: list[RenderableType] = [*_head(story, zone), Text(), used(story.advice), Text(), Course(story)]
+    found, listed = sum(program.processes for program in story.programs), len(story.processes)
+    shown = f"{listed} busiest of {units.count(found)}" if found > listed else f"{listed}"
     container = [story.container] if story.container is not None else []
     tables: list[tuple[str, str, Sequence[object]]] = [
-        (f"Processes ({len(story.processes)})", "processes", story.processes),
+        ("Programs", "story programs", story.programs),
+        (f"Processes ({shown})", "processes", story.processes),
         ("Container", "containers", container),
         ("GPUs", "gpus", story.gpus),
         ("What happened", "events", story.events),
@@ -57,8 +60,8 @@ def _head(story: Story, zone: tzinfo) -> list[Text]:
     energy = units.energy(job.energy.joules, job.energy.source)
     cost = f"CPU time {cpu}, {read} read, {wrote} written, energy {energy}"
     return [
-        Text.assemble((f"job {plain(job.job)}", "bold"), f"  {plain(job.command)}"),
-        Text(f"{plain(job.user)} on {plain(job.hostname)}, {plain(job.program)}", style="dim"),
+        Text.assemble((f"job {plain(job.job)}", "bold"), f"  {plain(job.label)}"),
+        Text(f"{plain(job.user)} on {plain(job.hostname)}, started as {plain(job.command)}", style="dim"),
         Text(when),
         Text.assemble(("End: ", "bold"), plain(story.ended_by)),
         Text(f"{cost}, seen in {units.plural(job.samples, 'sample')}"),
@@ -92,8 +95,8 @@ class Course:
             known = [value for value in values if value is not None]
             if known:
                 field = shown_field(StoryMoment, name)
-                line = Text(f"{field.title:<16}{field.write(max(known)):>12}  ", no_wrap=True)
-                yield line.append(units.sparkline(values, top, max(8, options.max_width - 30)), style="cyan")
+                line = Text(f"{field.title:<26}{field.write(max(known)):>11}  ", no_wrap=True)
+                yield line.append(units.sparkline(values, top, max(8, options.max_width - 39)), style="cyan")
 
 
 _SPARKS = 160

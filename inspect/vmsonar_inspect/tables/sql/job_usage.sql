@@ -14,6 +14,7 @@ SELECT
     n.program, -- name of the first member
     n.command, -- command line of the first member
     n.container_id, -- container of the first member
+    n.session_id, -- session of the first member
     n.started, -- start as wall time
     {task_life}
     {cpu_bounds}

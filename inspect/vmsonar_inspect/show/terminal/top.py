@@ -1,0 +1,190 @@
+"""One moment of a machine, between two samples: who uses what, sorted, as `vmsonar top` draws it."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.text import Text
+from vmsonar_archive.records import Sample
+from vmsonar_archive.system.moments import in_zone
+from vmsonar_archive.system.text import plain
+
+from vmsonar_inspect.facts import units
+from vmsonar_inspect.facts.programs import ProgramMap, label_of
+from vmsonar_inspect.show.columns import Column
+from vmsonar_inspect.show.terminal.lists import Grid
+from vmsonar_inspect.show.terminal.reel import KEYS, Reel
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+HELP = "q quit  P M I G sort  p processes  ↑↓ scroll  ←→ step in time  [ ] by 60  space hold  End now"
+_TICKS = ("user_ticks", "system_ticks")
+_BUSY = (*_TICKS, "nice_ticks", "irq_ticks", "softirq_ticks", "steal_ticks")
+_IO = ("read_bytes", "write_bytes")
+_MEMORY = {"job": "memory", "process": "resident", "container": "memory_used"}
+_NANO = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class TopRow:
+    """A job, container or process now; None is unknown."""
+
+    name: str
+    what: str
+    user: str
+    cores: float | None
+    memory: float | None
+    io: float | None
+    gpu: float | None
+
+
+#: The fields that are columns: rank, title and how each is written.
+_COLUMNS: dict[str, tuple[int, str, Callable[[Any], str]]] = {
+    "user": (2, "user", str),
+    "cores": (1, "cores", units.cores),
+    "memory": (3, "memory", units.size),
+    "io": (4, "I/O", units.rate),
+    "gpu": (5, "GPU", units.percent),
+    "what": (6, "what", str),
+}
+
+
+def _column(name: str, rank: int, title: str, write: Callable[[Any], str]) -> Column:
+    return Column(
+        "", rank, title, lambda row: write(getattr(row, name)), write is not str, widest=70, least=16
+    )
+
+
+class Instant:
+    """What happened between a sample and the one before it."""
+
+    def __init__(self, reel: Reel, programs: ProgramMap, now: Sample, before: Sample | None) -> None:
+        is_next = before is not None and before.boot == now.boot and before.boottime < now.boottime
+        self.now, self._before = now, before if is_next else None
+        self._reel, self._programs = reel, programs
+        self.seconds = (now.boottime - before.boottime) / _NANO if before is not None and is_next else None
+        self._ticks = next((node.ticks_per_second for node in now.node if node.ticks_per_second), 100)
+        self._gpu: dict[tuple[str, int], float] = defaultdict(float)
+        for row in now.gpu_process:
+            self._gpu["process", row.pid] += row.gpu_util or 0.0
+            self._gpu["job", row.pgid or 0] += row.gpu_util or 0.0
+
+    def _pairs(self, kind: str, names: Sequence[str]) -> list[tuple[Any, Any]]:
+        """Every row of a kind with the one before it."""
+        earlier = {_key(row, names): row for row in getattr(self._before, kind, [])}
+        return [(row, earlier.get(_key(row, names))) for row in getattr(self.now, kind)]
+
+    def _rate(self, pair: tuple[Any, Any], names: Sequence[str], scale: float = 1.0) -> float | None:
+        """How fast some counters rose together; None where one is not known or began anew."""
+        counts: list[list[Any]] = [[getattr(row, name, None) for row in pair] for name in names]
+        if self.seconds is None or any(None in each for each in counts):
+            return None
+        risen = [now - before for now, before in counts]
+        return None if min(risen) < 0 else sum(risen) / scale / self.seconds
+
+    def _rows(self, kind: str, say: Callable[[Any, Any], tuple[str, str]]) -> list[TopRow]:
+        """The rows of a kind; `say` tells the name and what it is."""
+        found = []
+        cpu, scale = (("cpu_time",), _NANO) if kind == "container" else (_TICKS, self._ticks)
+        for pair in self._pairs(kind, KEYS[kind]):
+            row, key = pair[0], _key(pair[0], KEYS[kind])
+            info = self._reel.infos.get((kind, *key))
+            name, what = say(row, info)
+            user = str(_part(info, "user_name", "user_id")) or None
+            figures = self._rate(pair, cpu, scale), getattr(row, _MEMORY[kind]), self._rate(pair, _IO)
+            if getattr(row, "processes", None) != 0:
+                gpu = self._gpu.get((kind, key[0]))
+                found.append(TopRow(plain(name), plain(what), plain(user), *figures, gpu))
+        return found
+
+    @cached_property
+    def processes(self) -> list[TopRow]:
+        return self._rows("process", lambda row, info: (str(row.pid), _part(info, "command", "program")))
+
+    @cached_property
+    def containers(self) -> list[TopRow]:
+        return self._rows(
+            "container",
+            lambda row, info: (_part(info, "name") or row.container_id[:12], _part(info, "image")),
+        )
+
+    @cached_property
+    def jobs(self) -> list[TopRow]:
+        """Process groups that live, each called by its busiest member."""
+        busiest: dict[int | None, TopRow] = {}
+        for row, process in zip(self.now.process, self.processes, strict=True):
+            known = busiest.setdefault(row.pgid, process)
+            busiest[row.pgid] = process if (process.cores or 0.0) > (known.cores or 0.0) else known
+
+        def say(row: Any, info: Any) -> tuple[str, str]:
+            inner = busiest[row.pgid].what if row.pgid in busiest else None
+            command = _part(info, "command", "program")
+            return _part(info, "job_id") or str(row.pgid), label_of(self._programs, command, inner)[1]
+
+        return self._rows("job", say)
+
+    def machine(self) -> str:
+        """`1.8 of 2 cores, memory 4.1 GiB of 24 GiB, …`."""
+        if not self.now.node:
+            return "no figures of the machine"
+        node = self.now.node[0]
+        known = node.memory_total is not None and node.memory_available is not None
+        used = (node.memory_total or 0) - (node.memory_available or 0) if known else None
+        cores = self._rate(self._pairs("node", ())[0], _BUSY, self._ticks)
+        told = (
+            f"{units.cores(cores)} of {units.count(node.cpus_online)} cores, load {units.cores(node.load1)}"
+        )
+        told += f", memory {units.size(used)} of {units.size(node.memory_total)}"
+        return told + "".join(f", GPU {gpu.gpu_index} {units.percent(gpu.gpu_util)}" for gpu in self.now.gpu)
+
+
+def _key(row: Any, names: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(getattr(row, name) for name in names)
+
+
+def _line(text: str, style: str = "") -> Text:
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _part(info: Any, *names: str) -> str:
+    """The first of some names that is known."""
+    return next((text for name in names if (text := getattr(info, name, None))), "")
+
+
+@dataclass
+class TopScreen:
+    """What the person looks at."""
+
+    zone: tzinfo
+    order: str = "cores"
+    by_process: bool = False
+    first: int = 0
+    told: str = ""
+    instant: Instant | None = None
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        if (instant := self.instant) is None:
+            yield Text("waiting for the first sample …")
+            return
+        room = console.size.height - 3
+        over = "the first sample" if instant.seconds is None else f"over {instant.seconds:.1f} s"
+        time = f"{in_zone(instant.now.time, self.zone):%Y-%m-%d %H:%M:%S %Z}, {over}"
+        head = _line(f"{time}  {self.told}, by {self.order}", "bold")
+        boxes = [] if self.by_process else instant.containers
+        below = min(len(boxes) + 1, room // 3) if boxes else 0
+        rows, title = (instant.processes, "process") if self.by_process else (instant.jobs, "job")
+        tables = [self._table(title, rows, room - below, self.first)]
+        tables += [self._table("container", boxes, below, 0)] if boxes else []
+        yield Group(head, _line(instant.machine()), *tables, _line(HELP, "reverse"))
+
+    def _table(self, title: str, rows: list[TopRow], lines: int, first: int) -> Grid:
+        ordered = sorted(rows, key=lambda row: (-(getattr(row, self.order) or 0.0), -(row.cores or 0.0)))
+        gpus = self.instant is not None and bool(self.instant.now.gpu)
+        columns = [_column(name, *each) for name, each in _COLUMNS.items() if gpus or name != "gpu"]
+        first_column = _column("name", 0, f"{title} ({len(rows)})", str)
+        return Grid([first_column, *columns], ordered[first : first + lines - 1])
