@@ -266,7 +266,10 @@ def record(name: str, target: Path, loaded: bool = False) -> bool:
         target.mkdir(parents=True, exist_ok=True)
         bundle = target / f"{name}.tar"
         bundle.unlink(missing_ok=True)
-        subprocess.run([VMSONAR, "bundle", "--archive", folder / "archive", "-o", bundle], check=True)
+        hidden = ("--redact", "path,host")
+        subprocess.run(
+            [VMSONAR, "bundle", "--archive", folder / "archive", "-o", bundle, *hidden], check=True
+        )
         return True
     finally:
         shutil.rmtree(folder, ignore_errors=True)
