@@ -112,6 +112,15 @@ def _chromium() -> str | None:
     return _first(_commands("chromium", "chromedriver"), _modules("selenium"))
 
 
+def axe_script() -> Path:
+    """axe-core, which judges a page's accessibility from within it."""
+    return cache_dir() / "axe-core" / "axe.min.js"
+
+
+def _axe() -> str | None:
+    return None if axe_script().exists() else f"no {axe_script()}"
+
+
 def faketime_library() -> str | None:
     """The library to preload for a wrong clock (faketime(1))."""
     return next(iter(sorted(glob.glob("/usr/lib/*/faketime/libfaketime.so.1"))), None)
@@ -161,6 +170,7 @@ _LISTEN = "from vmsonar.companion.taskstats import *; Taskstats(possible_cpus(),
 PROBES: dict[str, Callable[[], str | None]] = {
     "ansible": lambda: _modules("ansible"),
     "atop": lambda: _commands("atop"),
+    "axe": _axe,
     "bagit": lambda: _modules("bagit"),
     "chromium": _chromium,
     "connector": _connector,

@@ -58,6 +58,38 @@ class Browser:
             raise RuntimeError(json.dumps(answer["exceptionDetails"])[:500])
         return answer["result"].get("value")
 
+    def press(self, key: str, shift: bool = False) -> None:
+        """A key of the keyboard, where the focus is: a letter, or a name such as `Tab` or `ArrowRight`."""
+        text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39, "End": 35}
+        more = {
+            "key": key,
+            "modifiers": 8 if shift else 0,
+            "windowsVirtualKeyCode": codes.get(key, ord(key[0])),
+        }
+        self._call("Input.dispatchKeyEvent", type="keyDown", text=text, **more)
+        self._call("Input.dispatchKeyEvent", type="keyUp", **more)
+
+    def drag(self, begin: tuple[float, float], end: tuple[float, float], steps: int = 10) -> None:
+        """Presses the mouse at one place of the view, moves it and lets go at another."""
+        self._mouse("mousePressed", *begin)
+        for step in range(1, steps + 1):
+            x, y = (a + (b - a) * step / steps for a, b in zip(begin, end, strict=True))
+            self._mouse("mouseMoved", x, y)
+        self._mouse("mouseReleased", *end)
+
+    def point(self, x: float, y: float) -> None:
+        self._mouse("mouseMoved", x, y, held=False)
+
+    def _mouse(self, kind: str, x: float, y: float, held: bool = True) -> None:
+        button = "left" if held else "none"
+        self._call(
+            "Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, buttons=int(held), clickCount=1
+        )
+
+    def print_pdf(self) -> bytes:
+        return base64.b64decode(self._call("Page.printToPDF")["data"])
+
     def console_errors(self) -> list[str]:
         """What the page logged as errors since the last call: exceptions, console.error, failed loads."""
         return [entry["message"] for entry in self._driver.get_log("browser") if entry["level"] == "SEVERE"]

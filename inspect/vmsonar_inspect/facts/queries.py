@@ -17,6 +17,8 @@ JOB_KEY = ("archive", "boot", "pgid", "start_ticks")
 JOB_KEY_COLUMNS = "archive VARCHAR, boot VARCHAR, pgid BIGINT, start_ticks BIGINT"
 key_of: Callable[[Record], Key] = itemgetter(*JOB_KEY)
 
+_ROWS_AT_ONCE = 500
+
 K = TypeVar("K")
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -53,9 +55,12 @@ class Queries:
     def keep(self, table: str, columns: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Replaces a temporary table by these rows."""
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} ({columns})")
-        if rows:
-            marks = ", ".join("?" * len(rows[0]))
-            self.connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608
+        # Many rows a statement: DuckDB plans each anew.
+        for at in range(0, len(rows), _ROWS_AT_ONCE):
+            some = rows[at : at + _ROWS_AT_ONCE]
+            marks = ", ".join([f"({', '.join('?' * len(some[0]))})"] * len(some))
+            values = [each for row in some for each in row]
+            self.connection.execute(f"INSERT INTO {table} VALUES {marks}", values)  # noqa: S608
 
 
 def names_of(key: Key) -> dict[str, Any]:

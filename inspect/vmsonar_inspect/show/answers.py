@@ -241,7 +241,7 @@ def why_nothing(inspection: Inspection, view: str, paths: Sequence[Path | str]) 
     span = span_words(wish.frame.since, wish.frame.until)
     if not any(coverage.samples for coverage in inspection.coverage.values()):
         return None if wish.frame.is_whole else f"no samples {span}: {_there(paths)}"
-    asked = _asked(wish)
+    asked = asked_for(wish)
     if asked and view in _JOB_VIEWS and not inspection.jobs:
         return f"no jobs{asked} {span}".rstrip() + f": {_there(paths)}"
     if wish.user is not None and view == "containers" and not inspection.containers:
@@ -266,11 +266,12 @@ def covered(paths: Sequence[Path | str]) -> tuple[datetime | None, datetime | No
     return first, last
 
 
-def _asked(wish: InspectionSettings) -> str:
+def asked_for(wish: InspectionSettings) -> str:
+    """The filters on jobs, in words; nothing where there are none."""
     asked = f" of user {wish.user}" if wish.user is not None else ""
     asked += f" whose command matches {wish.command.pattern}" if wish.command is not None else ""
     runtime = units.duration(wish.min_runtime)
-    return asked + (f" that ran for {runtime}" if wish.min_runtime is not None else "")
+    return asked + (f" that ran for {runtime} or longer" if wish.min_runtime is not None else "")
 
 
 def _there(paths: Sequence[Path | str]) -> str:

@@ -1,23 +1,45 @@
 """The parts of the page of many machines: how each was used, worst first."""
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import tzinfo
+from typing import Any
 
 from vmsonar_archive.system.moments import in_zone
 from vmsonar_archive.system.text import plain
 
 from vmsonar_inspect.advice.figures import ratio
 from vmsonar_inspect.facts import units
-from vmsonar_inspect.facts.model import Gap, Severity, Verdict
+from vmsonar_inspect.facts.model import Severity, Verdict
 from vmsonar_inspect.facts.queries import grouped, total
 from vmsonar_inspect.inspection import Inspection
 from vmsonar_inspect.show.answers import FleetRow, one_per_machine
 from vmsonar_inspect.show.columns import columns_of
-from vmsonar_inspect.show.page.parts import Markup, Section, bar, joined, more, sentence, table, tag, tile
+from vmsonar_inspect.show.page.charts import fleet_data
+from vmsonar_inspect.show.page.details import MACHINES, MACHINES_GPUS, courses
+from vmsonar_inspect.show.page.parts import (
+    CHARTS,
+    Markup,
+    Section,
+    bar,
+    joined,
+    more,
+    sentence,
+    table_place,
+    tag,
+    tile,
+    verdict_card,
+)
+from vmsonar_inspect.show.page.tables import MOST_ROWS, Table, table
 
 _FIRST_BARS = 25
-_MOST_ROWS = 1000
+_MOST_BARS = 1000
+_MOST_SAID = 1000
 _NAMES = 12
+
+#: The verdicts on each machine, by its archive.
+Verdicts = Mapping[str, Sequence[Verdict]]
 
 
 def name_of(row: FleetRow) -> str:
@@ -79,14 +101,60 @@ def _size_tile(rows: Sequence[FleetRow]) -> Markup:
     return tile("Would have done", big, "each one's 95th percentile", lines, ratio(cores, there))
 
 
-def bars(rows: Sequence[FleetRow]) -> Markup:
+def fleet_page(
+    inspection: Inspection, rows: Sequence[FleetRow], zone: tzinfo
+) -> tuple[list[Section], dict[str, Any]]:
+    """The sections, and the data behind them."""
+    verdicts = {row.archive: inspection.machine_advice(row.archive).verdicts for row in rows}
+    data = fleet_data(inspection, rows, zone)
+    tables = {"machines": _machines(rows, verdicts, zone)}
+    damaged = [gap for _, gap in inspection.gaps if gap.kind == "damage"]
+    if damaged:
+        tables["damage"] = table("What could not be read", columns_of("gaps", zone), damaged)
+    sections = [
+        ("advice", "Advice", advice(rows, verdicts)),
+        ("use", "Use of each, worst first", joined([tiles(rows), bars(rows, data.get("colours", {}))])),
+        *([("charts", "Over time", CHARTS)] if data else []),
+        *((name, tables[name]["title"], table_place(name)) for name in tables),
+    ]
+    details = _details(inspection, rows[:MOST_ROWS], verdicts)
+    return sections, data | {"tables": tables, "kind": "machine", "of": "machines", "details": details}
+
+
+def _machines(rows: Sequence[FleetRow], verdicts: Verdicts, zone: tzinfo) -> Table:
+    def titles(row: FleetRow) -> str:
+        return "; ".join(dict.fromkeys(sentence(verdict.title) for verdict in verdicts[row.archive]))
+
+    every = columns_of("machines", zone)
+    said = [replace(column, write=titles) for column in every if column.names == "verdicts"]
+    first, *rest = (column for column in every if column.names != "verdicts")
+    return table("Machines", [first, *said, *rest], rows, "that were used more", ids=lambda row: row.archive)
+
+
+def _details(inspection: Inspection, rows: Sequence[FleetRow], verdicts: Verdicts) -> list[dict[str, Any]]:
+    """What the section of each machine shows beyond its row."""
+    sources = [MACHINES, MACHINES_GPUS] if inspection.queries.has("gpu") else [MACHINES]
+    inspection.queries.require_node_steps()
+    found = []
+    for row, course in zip(rows, courses(inspection, rows, [None] * len(rows), sources), strict=True):
+        cards = tag("div", *map(verdict_card, verdicts[row.archive]), class_="verdicts")
+        whole = f"vmsonar inspect {shlex.quote(row.source)} --html {shlex.quote(name_of(row) + '.html')}"
+        how = tag("p", "Its own page, with its jobs: ", tag("code", whole), class_="soft small")
+        capacity = {"cores": row.cpus, "memory": row.memory_total_bytes}
+        found.append({"course": course, "capacity": capacity, "notes": str(joined([cards, how]))})
+    return found
+
+
+def bars(rows: Sequence[FleetRow], colours: dict[str, int]) -> Markup:
     """The use of each machine as bars."""
-    shown = tag("div", *map(_machine, rows[:_FIRST_BARS]), class_="machines")
-    rest = rows[_FIRST_BARS:_MOST_ROWS]
-    return joined([shown, more(len(rest), tag("div", *map(_machine, rest), class_="machines"))])
+    every = [_machine(row, colours.get(row.archive)) for row in rows[:_MOST_BARS]]
+    shown, rest = every[:_FIRST_BARS], every[_FIRST_BARS:]
+    hidden = f"and {len(rows) - _MOST_BARS:,} more in the table below" if len(rows) > _MOST_BARS else ""
+    rest_of_them = more(len(rest), tag("div", *rest, class_="machines"))
+    return joined([tag("div", *shown, class_="machines"), rest_of_them, tag("p", hidden) if hidden else ""])
 
 
-def _machine(row: FleetRow) -> Markup:
+def _machine(row: FleetRow, colour: int | None) -> Markup:
     cores = f"{units.cores(row.cores.mean)} of {units.count(row.cpus)} cores"
     memory = f"{units.size(row.memory_bytes.peak)} of {units.size(row.memory_total_bytes)}"
     lines = [
@@ -97,48 +165,46 @@ def _machine(row: FleetRow) -> Markup:
         busy = f"{units.percent(row.gpu_util.mean)} of {row.gpus} GPU" + ("" if row.gpus == 1 else "s")
         lines.append(_use("GPU, mean", ratio(row.gpu_util.mean, 100), busy))
     kind = "machine problem" if row.problems else "machine"
-    return tag("div", tag("h3", name_of(row)), *lines, class_=kind)
+    swatch = Markup() if colour is None else tag("i", data_colour=str(colour))
+    return tag("div", tag("h3", swatch, _link(row)), *lines, class_=kind)
 
 
 def _use(label: str, share: float | None, words: str) -> Markup:
     return tag("div", tag("span", label, class_="soft"), tag("span", words), bar(share, label), class_="use")
 
 
-def advice(inspection: Inspection, rows: Sequence[FleetRow]) -> Markup:
+def advice(rows: Sequence[FleetRow], verdicts: Verdicts) -> Markup:
     """Every rule that fired, with the machines it is about."""
-    said = [
-        (name_of(row), verdict) for row in rows for verdict in inspection.machine_advice(row.archive).verdicts
-    ]
+    said = [(row, verdict) for row in rows for verdict in verdicts[row.archive]]
     found = grouped(said, lambda each: each[1].rule)
     if not found:
-        return tag("p", "No rule has anything to say against these machines.", class_="soft")
+        return tag("p", "No problems found.", class_="good")
     ordered = sorted(
         found.values(), key=lambda each: (each[0][1].severity is not Severity.PROBLEM, -len(each))
     )
     return tag("div", *(_said(each, len(rows)) for each in ordered), class_="verdicts")
 
 
-def _said(verdicts: Sequence[tuple[str, Verdict]], machines: int) -> Markup:
+def _said(verdicts: Sequence[tuple[FleetRow, Verdict]], machines: int) -> Markup:
     first = verdicts[0][1]
-    names = list(dict.fromkeys(name for name, _ in verdicts))
-    hidden = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    title = f"{sentence(first.title)}: {len(names)} of {machines} machines"
-    each = [tag("li", tag("b", verdict.name), f": {verdict.says}.") for _, verdict in verdicts[:_MOST_ROWS]]
-    how = f"{len(verdicts)} × rule {first.rule}"  # noqa: RUF001
+    named = {row.archive: _link(row) for row, _ in verdicts}
+    hidden = f" and {len(named) - _NAMES} more" if len(named) > _NAMES else ""
+    title = f"{sentence(first.title)}: {len(named)} of {machines} machines"
+    each = [
+        tag("li", _link(row), f" {verdict.name}: {verdict.says}.") for row, verdict in verdicts[:_MOST_SAID]
+    ]
+    if len(verdicts) > _MOST_SAID:
+        each.append(tag("li", f"and {len(verdicts) - _MOST_SAID:,} more, in the sections of the machines"))
+    how = f"Each of them, rule {first.rule}"
     return tag(
         "div",
         tag("h3", title),
-        tag("p", ", ".join(names[:_NAMES]) + hidden),
+        tag("p", Markup(", ".join([*named.values()][:_NAMES])), hidden),
         tag("p", first.advice),
         tag("details", tag("summary", how), tag("ul", *each)),
         class_=f"verdict {first.severity.value}",
     )
 
 
-def lists(rows: Sequence[FleetRow], gaps: Sequence[Gap], zone: tzinfo) -> list[Section]:
-    """The tables, each with its place and title."""
-    damaged = [gap for gap in gaps if gap.kind == "damage"]
-    found = [("machines", "Machines", table(columns_of("machines", zone), rows[:_MOST_ROWS]))]
-    if damaged:
-        found.append(("damage", "What could not be read", table(columns_of("gaps", zone), damaged)))
-    return found
+def _link(row: FleetRow) -> Markup:
+    return tag("a", name_of(row), href=f"#machine={row.archive}")

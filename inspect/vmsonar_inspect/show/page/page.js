@@ -1,302 +1,270 @@
-"use strict";
-(() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
-  const whole = { from: data.first, to: data.first + data.step * data.count };
-  const view = { ...whole };
-  const charts = [];
-  const inZone = (options) => new Intl.DateTimeFormat("en-GB", { timeZone: data.zone, hourCycle: "h23", ...options });
-  const full = inZone({ year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" });
-  const clock = inZone({ hour: "2-digit", minute: "2-digit" });
-  const fine = inZone({ hour: "2-digit", minute: "2-digit", second: "2-digit" });
-  const day = inZone({ day: "numeric", month: "short" });
+// The page: what the address asks for, the time shown, and the section of one job or machine.
 
-  const digits = (value) => (value === 0 ? "0" : Math.abs(value) >= 9.95 ? String(Math.round(value)) : value.toFixed(Math.abs(value) < 0.0995 ? 2 : 1));
-  const bytes = (value) => {
-    let unit = 0;
-    while (Math.abs(value) >= 1023.95 && unit < 4) { value /= 1024; unit += 1; }
-    return digits(value) + " " + ["B", "KiB", "MiB", "GiB", "TiB"][unit];
-  };
-  const writers = {
-    cores: (value) => digits(value), bytes, rate: (value) => bytes(value) + "/s",
-    percent: (value) => Math.round(value) + " %", watts: (value) => digits(value) + " W",
-  };
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const unpack = async (text) => {
+  const packed = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
+};
 
-  const niceTop = (value, unit) => {
-    if (!(value > 0)) return unit === "bytes" || unit === "rate" ? 1024 : 1;
-    const base = unit === "bytes" || unit === "rate" ? 1024 ** Math.floor(Math.log(value) / Math.log(1024)) : 1;
-    const scaled = value / base;
-    const power = 10 ** Math.floor(Math.log10(scaled));
-    const step = [1, 1.2, 1.6, 2, 3, 4, 5, 6, 8, 10].find((each) => each * power >= scaled * 1.0001) ?? 10;
-    return step * power * base;
-  };
-  const tickStep = (seconds, room) => {
-    const steps = [1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800];
-    return steps.find((step) => seconds / step <= room) ?? 1209600;
-  };
+// What the charts of one job or machine are made of: measures of its course, title, unit.
+const COURSES = [
+  [["cores"], "Busy cores", "cores"],
+  [["memory"], "Memory", "bytes"],
+  [["read", "write"], "Read and written", "rate"],
+  [["gpu"], "GPU busy", "percent"],
+];
+const LINES = { cores: ["busy cores", 0], memory: ["in use", 4], read: ["read", 0], write: ["written", 1], gpu: ["busy", 2] };
+const HOW = "Drag over a chart to zoom, double-click for the full recording; the time shown filters the tables too. Solid: mean. Pale: the highest sample. Dashed: capacity. Grey: no samples. Ticks below: events. Red lines: what went wrong.";
 
-  class Chart {
-    constructor(figure) {
-      this.figure = figure;
-      this.spec = data.charts[figure.dataset.chart];
-      this.canvas = figure.querySelector("canvas");
-      this.hidden = new Set();
-      this.tip = document.createElement("div");
-      this.tip.className = "tip";
-      this.tip.hidden = true;
-      figure.append(this.tip);
-      this.legend();
-      this.listen();
-      charts.push(this);
+class Page {
+  constructor(data) {
+    this.data = data;
+    this.holes = this.readHoles();
+    this.view = { from: data.first ?? 0, to: data.last ?? 1 };
+    this.whole = { ...this.view };
+    this.one = document.getElementById("one");
+    this.all = document.getElementById("all");
+    this.range = document.getElementById("range");
+    this.events = this.readEvents();
+    const hasData = (spec) => spec.series.some((each) => each.mean.some((value) => value !== null));
+    for (const spec of Object.values(data.charts ?? {})) Object.assign(spec, { first: data.first, step: data.step });
+    this.charts = Object.entries(data.charts ?? {}).filter(([, spec]) => hasData(spec)).map(([name, spec]) => this.chart(name, spec));
+    document.getElementById("drawn")?.append(make("p", { class: "soft small" }, HOW), make("div", { class: "charts" }, ...this.charts.map((chart) => chart.figure)));
+    document.querySelector(".bar").hidden = data.first === undefined;
+    this.tables = {};
+    for (const place of document.querySelectorAll("[data-table]")) {
+      const name = place.dataset.table;
+      this.tables[name] = new Table(name, data.tables[name], this);
+      place.append(this.tables[name].element);
     }
-    legend() {
-      if (this.spec.series.length < 2) return;
-      const box = document.createElement("div");
-      box.className = "legend";
-      this.spec.series.forEach((series, index) => {
-        const button = document.createElement("button");
-        const mark = document.createElement("i");
-        const name = document.createElement("span");
-        mark.dataset.colour = series.colour;
-        name.textContent = series.name;
-        button.title = series.name;
-        button.type = "button";
-        button.setAttribute("aria-pressed", "true");
-        button.append(mark, name);
-        button.addEventListener("click", () => {
-          const shown = this.hidden.delete(index) || !this.hidden.add(index);
-          button.setAttribute("aria-pressed", String(shown));
-          this.draw();
-        });
-        box.append(button);
-      });
-      this.figure.append(box);
-      this.box = box;
-    }
-    listen() {
-      const canvas = this.canvas;
-      canvas.addEventListener("pointerdown", (event) => {
-        if (event.button !== 0) return;
-        this.drag = { from: this.timeAt(event), x: event.offsetX };
-        canvas.setPointerCapture(event.pointerId);
-      });
-      canvas.addEventListener("pointermove", (event) => {
-        if (this.drag) this.drag.to = this.timeAt(event);
-        charts.forEach((chart) => chart.point(this.timeAt(event), chart === this));
-      });
-      canvas.addEventListener("pointerup", (event) => {
-        const drag = this.drag;
-        this.drag = null;
-        if (drag && Math.abs(event.offsetX - drag.x) > 8) zoom(Math.min(drag.from, this.timeAt(event)), Math.max(drag.from, this.timeAt(event)));
-        else this.draw();
-      });
-      canvas.addEventListener("pointercancel", () => { this.drag = null; this.draw(); });
-      canvas.addEventListener("pointerleave", () => charts.forEach((chart) => chart.point(null, false)));
-      canvas.addEventListener("dblclick", () => zoom(whole.from, whole.to));
-      canvas.addEventListener("wheel", (event) => {
-        if (!event.ctrlKey && !event.metaKey) return;
-        event.preventDefault();
-        scale(event.deltaY > 0 ? 1.4 : 1 / 1.4, this.timeAt(event));
-      }, { passive: false });
-      canvas.addEventListener("keydown", (event) => {
-        const way = { "+": () => scale(1 / 1.5), "=": () => scale(1 / 1.5), "-": () => scale(1.5), ArrowLeft: () => shift(-0.2), ArrowRight: () => shift(0.2), "0": () => zoom(whole.from, whole.to) }[event.key];
-        if (way) { event.preventDefault(); way(); }
-      });
-    }
-    timeAt(event) {
-      const share = (event.offsetX - this.left) / Math.max(1, this.canvas.clientWidth - this.left - 4);
-      return view.from + Math.min(1, Math.max(0, share)) * (view.to - view.from);
-    }
-    // What is to be drawn: one value per column of pixels, or per step where these are wider.
-    columns(width) {
-      const begin = Math.max(0, Math.floor((view.from - data.first) / data.step));
-      const end = Math.min(data.count, Math.ceil((view.to - data.first) / data.step));
-      const per = Math.max(1, Math.ceil((end - begin) / Math.max(1, width)));
-      const count = Math.max(0, Math.ceil((end - begin) / per));
-      const shown = this.spec.series.map((series, index) => ({ ...series, index })).filter((series) => !this.hidden.has(series.index));
-      const base = new Float64Array(count);
-      for (const series of shown) {
-        series.points = new Array(count);
-        for (let at = 0; at < count; at += 1) {
-          let sum = 0, known = 0;
-          for (let place = begin + at * per; place < Math.min(end, begin + (at + 1) * per); place += 1) {
-            const value = series.values[place];
-            if (value !== null && value !== undefined) { sum += value; known += 1; }
-          }
-          const low = this.spec.stacked ? base[at] : 0;
-          series.points[at] = known ? [low, low + sum / known] : null;
-          if (known && this.spec.stacked) base[at] += sum / known;
-        }
-      }
-      return { begin, per, count, shown };
-    }
-    draw() {
-      const canvas = this.canvas, ratio = window.devicePixelRatio || 1;
-      const width = canvas.clientWidth, height = canvas.clientHeight;
-      canvas.width = width * ratio;
-      canvas.height = height * ratio;
-      const pen = canvas.getContext("2d");
-      pen.scale(ratio, ratio);
-      pen.font = "11px system-ui, sans-serif";
-      const write = writers[this.spec.unit];
-      const columns = this.columns(width);
-      let most = this.spec.top ?? 0, points = 0;
-      for (const series of columns.shown) for (const point of series.points) if (point) { most = Math.max(most, point[1]); points += 1; }
-      this.figure.dataset.points = String(points);
-      const top = this.spec.top && most <= this.spec.top ? this.spec.top : niceTop(most, this.spec.unit);
-      this.left = Math.ceil(Math.max(...[0, 0.5, 1].map((share) => pen.measureText(write(top * share)).width))) + 10;
-      const right = width - 4, bottom = height - 20, head = 8;
-      const x = (time) => this.left + (time - view.from) / (view.to - view.from) * (right - this.left);
-      const y = (value) => bottom - value / top * (bottom - head);
-      this.axes(pen, { x, y, top, write, right, bottom, head });
-      this.holes(pen, { x, bottom, head, right });
-      pen.save();
-      pen.beginPath();
-      pen.rect(this.left, 0, right - this.left, bottom + 1);
-      pen.clip();
-      for (const series of columns.shown) this.series(pen, series, columns, x, y);
-      this.marks(pen, { x, y, bottom, head });
-      pen.restore();
-      if (this.box) this.box.querySelectorAll("i").forEach((mark) => { mark.style.background = colour("--c" + mark.dataset.colour); });
-    }
-    axes(pen, { x, y, top, write, right, bottom, head }) {
-      pen.fillStyle = colour("--soft");
-      pen.strokeStyle = colour("--grid");
-      pen.textBaseline = "middle";
-      pen.textAlign = "right";
-      for (const share of [0, 0.5, 1]) {
-        const at = Math.round(y(top * share)) + 0.5;
-        pen.beginPath(); pen.moveTo(this.left, at); pen.lineTo(right, at); pen.stroke();
-        pen.fillText(write(top * share), this.left - 6, Math.max(at, head));
-      }
-      pen.textBaseline = "alphabetic";
-      const span = view.to - view.from, step = tickStep(span, Math.max(2, (right - this.left) / 90));
-      const label = step >= 86400 ? day : step < 60 ? fine : clock;
-      let last = -1e9, before = "";
-      for (let time = Math.ceil(view.from / step) * step; time < view.to; time += step) {
-        const moment = new Date(time * 1000);
-        const date = day.format(moment);
-        const text = span > 86400 && label !== day && date !== before ? date : label.format(moment);
-        const half = pen.measureText(text).width / 2, at = x(time);
-        if (at - half < last + 8 || at + half > right || at - half < 0) continue;
-        before = date;
-        last = at + half;
-        pen.beginPath(); pen.moveTo(Math.round(at) + 0.5, head); pen.lineTo(Math.round(at) + 0.5, bottom); pen.stroke();
-        pen.textAlign = "center";
-        pen.fillText(text, at, bottom + 15);
-      }
-    }
-    holes(pen, { x, bottom, head, right }) {
-      pen.fillStyle = colour("--hole");
-      for (const [from, to] of data.holes) {
-        const begin = Math.max(this.left, x(from)), end = Math.min(right, x(to));
-        if (end > begin) pen.fillRect(begin, head, Math.max(1, end - begin), bottom - head);
-      }
-    }
-    series(pen, series, { begin, per }, x, y) {
-      const tone = colour("--c" + series.colour);
-      const run = [];
-      const flush = () => {
-        if (!run.length) return;
-        pen.beginPath();
-        run.forEach(([from, to, , high], at) => { if (at === 0) pen.moveTo(x(from), y(high)); else pen.lineTo(x(from), y(high)); pen.lineTo(x(to), y(high)); });
-        if (series.line !== true) {
-          const edge = new Path2D();
-          run.forEach(([from, to, , high], at) => { if (at === 0) edge.moveTo(x(from), y(high)); else edge.lineTo(x(from), y(high)); edge.lineTo(x(to), y(high)); });
-          for (const [from, to, low] of [...run].reverse()) { pen.lineTo(x(to), y(low)); pen.lineTo(x(from), y(low)); }
-          pen.globalAlpha = this.spec.stacked ? 0.8 : 0.28;
-          pen.fillStyle = tone;
-          pen.fill();
-          pen.globalAlpha = 1;
-          pen.strokeStyle = tone;
-          pen.lineWidth = this.spec.stacked ? 0.6 : 1.3;
-          pen.stroke(edge);
-        } else {
-          pen.strokeStyle = tone;
-          pen.lineWidth = 1.3;
-          pen.stroke();
-        }
-        pen.lineWidth = 1;
-        run.length = 0;
-      };
-      series.points.forEach((point, at) => {
-        if (!point) { flush(); return; }
-        const from = data.first + (begin + at * per) * data.step;
-        run.push([from, from + per * data.step, point[0], point[1]]);
-      });
-      flush();
-    }
-    marks(pen, { x, y, bottom, head }) {
-      if (this.spec.capacity) {
-        pen.strokeStyle = colour("--cap");
-        pen.setLineDash([5, 4]);
-        pen.beginPath(); pen.moveTo(x(view.from), y(this.spec.capacity)); pen.lineTo(x(view.to), y(this.spec.capacity)); pen.stroke();
-        pen.setLineDash([]);
-      }
-      pen.strokeStyle = colour("--bad");
-      for (const [time] of data.marks) {
-        const at = Math.round(x(time)) + 0.5;
-        if (time >= view.from && time <= view.to) { pen.beginPath(); pen.moveTo(at, head); pen.lineTo(at, bottom); pen.stroke(); }
-      }
-      if (this.drag && this.drag.to !== undefined) {
-        pen.fillStyle = colour("--accent");
-        pen.globalAlpha = 0.2;
-        pen.fillRect(x(this.drag.from), head, x(this.drag.to) - x(this.drag.from), bottom - head);
-        pen.globalAlpha = 1;
-      }
-      if (this.cursor) {
-        pen.strokeStyle = colour("--soft");
-        pen.beginPath(); pen.moveTo(x(this.cursor), head); pen.lineTo(x(this.cursor), bottom); pen.stroke();
-      }
-    }
-    point(time, own) {
-      this.cursor = time;
-      this.draw();
-      this.tip.hidden = !own || time === null;
-      if (this.tip.hidden) return;
-      const place = Math.min(data.count - 1, Math.max(0, Math.floor((time - data.first) / data.step)));
-      const rows = this.spec.series.filter((series, index) => !this.hidden.has(index)).map((series) => [series.name, series.values[place]]);
-      this.tip.replaceChildren(line(full.format(new Date((data.first + place * data.step) * 1000)), ""));
-      for (const [name, value] of rows.reverse()) {
-        if (this.spec.stacked && !value) continue;
-        this.tip.append(line(name, value === null || value === undefined ? "not seen" : writers[this.spec.unit](value)));
-      }
-      // What went wrong within a few pixels of the pointer.
-      const near = (view.to - view.from) / Math.max(1, this.canvas.clientWidth) * 4;
-      for (const [when, what] of data.marks) {
-        if (Math.abs(when - time) <= near) this.tip.append(line(what, full.format(new Date(when * 1000)).slice(-8)));
-      }
-      const at = this.left + (time - view.from) / (view.to - view.from) * (this.canvas.clientWidth - this.left);
-      const room = this.figure.clientWidth, wide = this.tip.offsetWidth;
-      this.tip.style.left = Math.max(4, Math.min(room - wide - 4, at > room / 2 ? at - wide - 6 : at + 26)) + "px";
-      this.tip.style.top = this.canvas.offsetTop + 10 + "px";
+    document.querySelectorAll("i[data-colour]").forEach((mark) => mark.replaceWith(swatch(mark.dataset.colour)));
+    this.places = new Map((this.list()?.ids ?? []).map((id, at) => [id, at]));
+    this.subject = null;
+    this.shown = [];
+    this.listen();
+    this.follow();
+  }
+
+  list() { return this.data.tables[this.data.of]; }
+
+  // Charts draw when they come into view.
+  chart(name, spec) {
+    const chart = new Chart(spec, this);
+    chart.figure.dataset.chart = name;
+    this.watcher ??= new IntersectionObserver((entries) => entries.forEach((entry) => {
+      entry.target.chart.visible = entry.isIntersecting;
+      if (entry.isIntersecting && entry.target.chart.stale) this.redraw();
+    }), { rootMargin: "200px" });
+    chart.figure.chart = chart;
+    chart.stale = true;
+    this.watcher.observe(chart.figure);
+    return chart;
+  }
+
+  // Times without samples are rows of the table of gaps.
+  readHoles() {
+    const { gaps } = this.data.tables, kinds = gaps?.columns.find((column) => column.name === "kind")?.cells ?? [];
+    return (gaps?.spans ?? []).filter((span, row) => span.length && kinds[row] === "no samples");
+  }
+
+  readEvents() {
+    const { events } = this.data.tables;
+    if (!events) return [];
+    const cell = (name, row) => events.columns.find((column) => column.name === name)?.cells[row] ?? "";
+    return events.spans.map((span, row) => [span[0], `${cell("subject", row)} ${cell("what", row)}`.trim(), events.wrong[row], events.about[row]]);
+  }
+
+  // Events as marks: all of them, or those of the job that is shown.
+  marks() { return this.mine ?? this.events; }
+
+  linkOf(name, spec, row) {
+    if (name === this.data.of) return `#${this.data.kind}=${encodeURIComponent(spec.ids[row])}`;
+    if (spec.link) return `#${spec.link}=${encodeURIComponent(spec.columns[0].cells[row])}`;
+    const key = spec.about?.[row];
+    if (this.places.has(key)) return `#${this.data.kind}=${encodeURIComponent(key)}`;
+    const { containers } = this.data.tables, box = containers && key ? containers.ids.indexOf(key) : -1;
+    return box >= 0 ? `#jobs.container=${encodeURIComponent(containers.columns[0].cells[box])}` : null;
+  }
+
+  listen() {
+    const ways = { "zoom-in": () => this.scale(1 / 2), "zoom-out": () => this.scale(2), "zoom-left": () => this.shift(-0.5), "zoom-right": () => this.shift(0.5), "zoom-all": () => this.zoom(this.whole.from, this.whole.to) };
+    for (const [name, way] of Object.entries(ways)) document.getElementById(name).addEventListener("click", way);
+    document.addEventListener("click", (event) => this.click(event));
+    window.addEventListener("popstate", () => this.follow());
+    window.addEventListener("hashchange", () => this.follow());
+    window.addEventListener("resize", () => { this.stale(); Object.values(this.tables).forEach((table) => table.render()); });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readPalette(); this.stale(); });
+    window.addEventListener("beforeprint", () => this.print(true));
+    window.addEventListener("afterprint", () => this.print(false));
+  }
+
+  print(on) {
+    document.documentElement.toggleAttribute("data-print", on);
+    readPalette();
+    this.drawn().forEach((chart) => chart.draw());
+    Object.values(this.tables).forEach((table) => table.print(on));
+  }
+
+  // A link within the page keeps the time shown, but for one that leads to a job or machine.
+  click(event) {
+    const link = event.target.closest?.('a[href^="#"]');
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    const asked = link.getAttribute("href").slice(1), section = document.getElementById(asked);
+    if (asked.startsWith(`${this.data.kind}=`) || link.dataset.back !== undefined) {
+      if (!this.subject) this.back = this.address();
+      history.pushState(null, "", `#${asked}`);
+      this.follow();
+    } else {
+      const state = new URLSearchParams(this.subject ? this.back ?? "" : this.address());
+      if (!section) new URLSearchParams(asked).forEach((value, key) => state.set(key, value));
+      history.pushState(null, "", `#${state}`);
+      this.follow();
+      const target = section ?? document.getElementById(asked.split(".")[0]);
+      target?.scrollIntoView();
+      target?.querySelector("h2")?.focus({ preventScroll: true });
     }
   }
-  const line = (name, value) => {
-    const row = document.createElement("div"), left = document.createElement("span"), right = document.createElement("b");
-    left.textContent = name;
-    right.textContent = value;
-    row.append(left, right);
-    return row;
-  };
-  const zoom = (from, to) => {
-    const least = data.step * 4, span = Math.min(whole.to - whole.from, Math.max(least, to - from));
-    const begin = Math.min(Math.max(whole.from, (from + to - span) / 2), whole.to - span);
-    view.from = begin;
-    view.to = begin + span;
-    const label = document.getElementById("range");
-    const all = span >= whole.to - whole.from - 1e-6;
-    label.textContent = all ? "all of it" : full.format(new Date(view.from * 1000)) + " to " + full.format(new Date(view.to * 1000));
-    charts.forEach((chart) => chart.draw());
-  };
-  const scale = (factor, middle = (view.from + view.to) / 2) => zoom(middle - (middle - view.from) * factor, middle + (view.to - middle) * factor);
-  const shift = (share) => zoom(view.from + share * (view.to - view.from), view.to + share * (view.to - view.from));
 
-  document.querySelectorAll("figure[data-chart]").forEach((figure) => new Chart(figure));
-  const ways = { "zoom-in": () => scale(1 / 2), "zoom-out": () => scale(2), "zoom-left": () => shift(-0.5), "zoom-right": () => shift(0.5), "zoom-all": () => zoom(whole.from, whole.to) };
-  for (const [name, way] of Object.entries(ways)) document.getElementById(name).addEventListener("click", way);
-  window.addEventListener("resize", () => charts.forEach((chart) => chart.draw()));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach((chart) => chart.draw()));
-  zoom(whole.from, whole.to);
+  // Shows what the address asks for.
+  follow() {
+    const asked = new URLSearchParams(location.hash.slice(1));
+    const place = this.places.get(asked.get(this.data.kind) ?? "");
+    this.show(place ?? null);
+    for (const [name, table] of Object.entries(this.tables)) {
+      const choices = {};
+      for (const column of table.spec.columns) if (asked.get(`${name}.${column.name}`)) choices[column.name] = asked.get(`${name}.${column.name}`);
+      table.ask({ sort: asked.get(`${name}.sort`) ?? "", q: asked.get(`${name}.q`) ?? "", choices });
+    }
+    const [from, to] = ["from", "to"].map((name) => Date.parse(asked.get(name) ?? "") / 1000);
+    this.zoom(from < to ? from : this.whole.from, from < to ? to : this.whole.to, false);
+  }
+
+  // What the address says of the page as it is.
+  address() {
+    const state = new URLSearchParams();
+    if (this.subject !== null) state.set(this.data.kind, this.list().ids[this.subject]);
+    if (!this.showsAll()) { state.set("from", inLink(this.view.from)); state.set("to", inLink(this.view.to)); }
+    for (const [name, table] of Object.entries(this.tables)) {
+      if (table.wish.sort) state.set(`${name}.sort`, table.wish.sort);
+      if (table.wish.q) state.set(`${name}.q`, table.wish.q);
+      for (const [column, value] of Object.entries(table.wish.choices)) if (value) state.set(`${name}.${column}`, value);
+    }
+    return state.toString();
+  }
+
+  remember() {
+    clearTimeout(this.waiting);
+    this.waiting = setTimeout(() => history.replaceState(null, "", `#${this.address()}`), 150);
+  }
+
+  showsAll() { return this.view.to - this.view.from >= this.whole.to - this.whole.from - 1e-6; }
+
+  zoom(from, to, remember = true) {
+    const { whole, view } = this, least = Math.min(whole.to - whole.from, 4 * this.finest());
+    const span = Math.min(whole.to - whole.from, Math.max(least, to - from));
+    view.from = Math.min(Math.max(whole.from, (from + to - span) / 2), whole.to - span);
+    view.to = view.from + span;
+    if (!this.showsAll()) { view.from = Math.round(view.from); view.to = Math.round(view.to); } // as the address has it
+    const all = this.subject === null ? "Full recording" : `Whole ${this.data.kind}`;
+    this.range.textContent = `${this.showsAll() ? `${all}: ` : ""}${stamp(view.from)} to ${stampZone(view.to)}`;
+    document.getElementById("zoom-all").textContent = all;
+    this.stale();
+    if (this.subject === null) Object.values(this.tables).forEach((table) => table.update());
+    if (remember) this.remember();
+  }
+
+  finest() { return Math.min(...this.drawn().map((chart) => chart.spec.step), (this.whole.to - this.whole.from) / 4); }
+
+  scale(factor, middle = (this.view.from + this.view.to) / 2) { this.zoom(middle - (middle - this.view.from) * factor, middle + (this.view.to - middle) * factor); }
+
+  shift(share) { this.zoom(this.view.from + share * (this.view.to - this.view.from), this.view.to + share * (this.view.to - this.view.from)); }
+
+  drawn() { return this.subject === null ? this.charts : this.shown; }
+
+  stale() {
+    this.drawn().forEach((chart) => { chart.stale = true; });
+    this.redraw();
+  }
+
+  redraw() {
+    this.frame ??= requestAnimationFrame(() => {
+      this.frame = null;
+      for (const chart of this.drawn()) if (chart.stale && chart.visible) { chart.draw(); chart.stale = false; }
+    });
+  }
+
+  point(time, own) { this.drawn().forEach((chart) => chart.point(time, chart === own)); }
+
+  // The section of one job or machine in place of all others, or these again.
+  show(place) {
+    if (place === this.subject) return;
+    const before = this.subject;
+    this.subject = place;
+    this.mine = null;
+    this.shown.forEach((chart) => this.watcher.unobserve(chart.figure));
+    this.shown = [];
+    this.one.hidden = place === null;
+    this.all.hidden = place !== null;
+    this.whole = { from: this.data.first ?? 0, to: this.data.last ?? 1 };
+    this.title ??= document.title;
+    document.title = place === null ? this.title : `${this.nameOf(place)}: ${this.title}`;
+    if (place !== null) this.tellOne(place);
+    else if (before !== null) this.one.replaceChildren();
+  }
+
+  nameOf(place) { return `${this.data.kind} ${this.list().columns[0].cells[place]}`; }
+
+  tellOne(place) {
+    const detail = this.data.details[place] ?? {}, list = this.list(), { course } = detail;
+    const spans = list.spans?.[place] ?? [];
+    const length = course?.first === undefined ? 0 : course.step * Math.max(...Object.values(course).map((each) => each.mean?.length ?? 0));
+    const ends = [...spans, ...(length ? [course.first, course.first + length] : [])];
+    if (ends.length) this.whole = { from: Math.min(...ends), to: Math.max(...ends, Math.min(...ends) + 1) };
+    this.mine = this.events.filter((event) => event[3] && detail.about?.includes(event[3]));
+    const title = this.nameOf(place), head = make("h2", { tabindex: "-1", id: "one-title" }, title[0].toUpperCase() + title.slice(1));
+    const back = make("a", { href: `#${this.back ?? ""}`, "data-back": "" }, `← All ${list.title.toLowerCase()} and charts`);
+    const notes = make("div", { class: "notes" });
+    notes.innerHTML = detail.notes ?? ""; // written and escaped with the page
+    this.shown = this.chartsOfOne(detail);
+    this.one.replaceChildren(make("p", {}, back), make("section", { "aria-labelledby": "one-title" }, head, this.factsOf(list, place), notes,
+      make("div", { class: "charts" }, ...this.shown.map((chart) => chart.figure)), ...this.listsOfOne(detail)));
+    window.scrollTo(0, 0);
+    head.focus({ preventScroll: true });
+  }
+
+  factsOf(spec, row) {
+    const known = spec.columns.slice(1).filter((column) => column.cells[row]);
+    return make("dl", { class: "facts-of" }, ...known.map((column) => make("div", {}, make("dt", {}, column.title), make("dd", {}, column.cells[row]))));
+  }
+
+  chartsOfOne({ course = {}, capacity = {} }) {
+    const own = COURSES.map(([names, title, unit]) => {
+      const series = names.filter((name) => course[name]?.mean.some((value) => value !== null)).map((name) => ({ name: LINES[name][0], colour: LINES[name][1], ...course[name] }));
+      return series.length ? this.chart(`one-${names[0]}`, { title, unit, series, first: course.first, step: course.step, capacity: capacity[names[0]] ?? undefined, top: unit === "percent" ? 100 : undefined }) : null;
+    });
+    const meanwhile = this.data.kind === "job" ? ["cpu", "pressure"].filter((name) => this.data.charts[name]) : [];
+    const machine = meanwhile.map((name) => this.chart(`meanwhile-${name}`, { ...this.data.charts[name], title: `The machine meanwhile: ${this.data.charts[name].title}`, wide: false }));
+    return [...own.filter(Boolean), ...machine];
+  }
+
+  listsOfOne(detail) {
+    const { containers, cards, events } = this.data.tables, found = [];
+    if (detail.programs?.length) found.push(plainTable("Programs", ["program", "processes", "CPU time", "largest memory", "read", "written"], detail.programs, [false, true, true, true, true, true]));
+    const box = containers && detail.about?.[1] ? containers.ids.indexOf(detail.about[1]) : -1;
+    if (box >= 0) found.push(make("section", {}, make("h3", {}, `Container ${containers.columns[0].cells[box]}`), this.factsOf(containers, box)));
+    const rowsOf = (spec, isMine) => spec.columns[0].cells.map((_, row) => row).filter(isMine).map((row) => spec.columns.map((column) => column.cells[row]));
+    const titles = (spec) => [spec.columns.map((column) => column.title), spec.columns.map((column) => column.right)];
+    if (detail.gpus?.length && cards) { const [heads, rights] = titles(cards); found.push(plainTable("GPUs", heads, rowsOf(cards, (row) => detail.gpus.includes(cards.ids[row])), rights)); }
+    if (this.mine.length) { const [heads, rights] = titles(events); found.push(plainTable("Events", heads, rowsOf(events, (row) => events.about[row] && detail.about.includes(events.about[row])), rights)); }
+    return found;
+  }
+}
+
+unpack(document.getElementById("data").textContent).then((data) => {
+  zones = data.zones ?? zones;
+  document.querySelectorAll("h2").forEach((head) => head.setAttribute("tabindex", "-1"));
+  readPalette();
+  new Page(data);
   document.documentElement.dataset.ready = "true";
-})();
+  requestAnimationFrame(() => setTimeout(() => performance.mark("ready"))); // drawn, in the browser's own timings
+});

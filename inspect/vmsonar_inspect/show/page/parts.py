@@ -3,17 +3,16 @@
 from collections.abc import Iterable, Sequence
 from datetime import tzinfo
 from html import escape
-from typing import Any
 
+from vmsonar_archive.system.moments import span_words
 from vmsonar_archive.system.text import plain
 
 from vmsonar_inspect.advice.figures import ratio, written
 from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.fields import shown_field
-from vmsonar_inspect.facts.model import EnergyUse, GroupUse, Happening, Machine, NodeUse, Verdict
-from vmsonar_inspect.facts.units import UNKNOWN
-from vmsonar_inspect.show.answers import Summary
-from vmsonar_inspect.show.columns import Column, columns_of, legend
+from vmsonar_inspect.facts.model import EnergyUse, Machine, NodeUse, Verdict
+from vmsonar_inspect.inspection import InspectionSettings
+from vmsonar_inspect.show.answers import Summary, asked_for
 from vmsonar_inspect.show.terminal.lists import size_sentence
 from vmsonar_inspect.show.terminal.screen import covered, end_sentence
 
@@ -48,33 +47,8 @@ def joined(parts: Iterable[str]) -> Markup:
     return Markup("\n".join(text(part) for part in parts if part))
 
 
-def table(columns: Sequence[Column], rows: Sequence[Any]) -> Markup:
-    """A table without its empty columns."""
-    cells = [[column.write(row) for column in columns] for row in rows]
-    places = [place for place, column in enumerate(columns) if _says(column, [row[place] for row in cells])]
-    head = [tag("th", columns[place].title, class_=_align(columns[place]), scope="col") for place in places]
-    body = [tag("tr", *(_cell(columns[place], row[place]) for place in places)) for row in cells]
-    inner = tag("thead", tag("tr", *head)) + tag("tbody", joined(body))
-    return tag("div", tag("table", Markup(inner)), class_="scroll", tabindex="0")
-
-
-def _says(column: Column, cells: Sequence[str]) -> bool:
-    """Whether a column has any content."""
-    return any(cell and not (column.optional and cell == UNKNOWN) for cell in cells)
-
-
-def _cell(column: Column, content: str) -> Markup:
-    long = not column.right and len(content) > 40
-    return tag("td", content, class_="long" if long else _align(column))
-
-
-def _align(column: Column) -> str | None:
-    return "right" if column.right else None
-
-
-_FIRST_ROWS = 25
-_MOST_ROWS = 200
 _FIRST_VERDICTS = 8
+_MOST_VERDICTS = 200
 
 
 def masthead(found: Summary, zone: tzinfo) -> Markup:
@@ -83,6 +57,15 @@ def masthead(found: Summary, zone: tzinfo) -> Markup:
     facts = tag("div", *(tag("span", fact) for fact in _facts(found.machine)), class_="facts")
     said = [covered(found.coverage, zone), end_sentence(found)]
     return joined([title, facts, *(tag("p", words) for words in said if words)])
+
+
+def filtered(wish: InspectionSettings) -> Markup:
+    """What the page was limited to; nothing where it shows all."""
+    asked, span = asked_for(wish), span_words(wish.frame.since, wish.frame.until)
+    words = [f"only jobs{asked}" if asked else "", f"only the time {span}" if span else ""]
+    said = ", ".join(word for word in words if word)
+    kept = " The machine's own figures and charts count everybody." if asked else ""
+    return tag("p", f"Made with a filter: {said}.{kept}", class_="filter") if said else Markup()
 
 
 def _facts(machine: Machine) -> list[str]:
@@ -139,11 +122,13 @@ def advice(found: Summary) -> Markup:
     verdicts = found.verdicts
     parts = [tag("p", size_sentence(found.advice[0]).plain, class_="size")]
     if verdicts:
-        parts.append(tag("div", *map(_verdict, verdicts[:_FIRST_VERDICTS]), class_="verdicts"))
-        rest = verdicts[_FIRST_VERDICTS:_MOST_ROWS]
-        parts.append(more(len(rest), tag("div", *map(_verdict, rest), class_="verdicts")))
-    else:
-        parts.append(tag("p", "No rule has anything to say against this machine or its jobs.", class_="soft"))
+        parts.append(tag("div", *map(verdict_card, verdicts[:_FIRST_VERDICTS]), class_="verdicts"))
+        rest = verdicts[_FIRST_VERDICTS:_MOST_VERDICTS]
+        parts.append(more(len(rest), tag("div", *map(verdict_card, rest), class_="verdicts")))
+    elif found.advice[0].enough_data and not found.wrong:
+        parts.append(tag("p", "No problems found.", class_="good"))
+    if hidden := len(verdicts[_MOST_VERDICTS:]):
+        parts.append(tag("p", f"and {hidden:,} more, each in the section of its job", class_="soft"))
     return joined(parts)
 
 
@@ -154,11 +139,21 @@ def more(count: int, inner: Markup) -> Markup:
     return tag("details", tag("summary", f"{count} more"), inner, class_="more")
 
 
+def table_place(name: str) -> Markup:
+    """Where the script puts a table."""
+    return tag("div", data_table=name)
+
+
+#: Where the script puts the charts.
+CHARTS = tag("div", id="drawn")
+
+
 def sentence(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _verdict(verdict: Verdict) -> Markup:
+def verdict_card(verdict: Verdict) -> Markup:
+    """A verdict with its figures; one about a job leads to it."""
     figures = ", ".join(
         f"{name} {written(name, value, verdict.marks)}" for name, value in verdict.figures.items()
     )
@@ -171,11 +166,17 @@ def _verdict(verdict: Verdict) -> Markup:
     return tag(
         "div",
         tag("h3", sentence(verdict.title)),
-        tag("p", tag("b", verdict.name), f": {verdict.says}."),
+        tag("p", _name(verdict), f": {verdict.says}."),
         tag("p", verdict.advice),
         how,
         class_=f"verdict {verdict.severity.value}",
     )
+
+
+def _name(verdict: Verdict) -> Markup:
+    if verdict.about == "job" and verdict.subject:
+        return tag("a", verdict.name, href=f"#job={verdict.subject}")
+    return tag("b", verdict.name)
 
 
 def energy(use: EnergyUse) -> Markup:
@@ -186,49 +187,3 @@ def energy(use: EnergyUse) -> Markup:
     factor = f"{use.factor_country} {use.factor_year}, {use.factor_grams_per_kwh:.0f} g CO2e per kWh"
     how = f"{use.source}: {use.method}. PUE {use.pue:g}. {factor}, {use.factor_source}."
     return joined([tag("p", sentence(used)), tag("p", how, class_="soft small")])
-
-
-def lists(found: Summary, users: list[GroupUse], programs: list[GroupUse], zone: tzinfo) -> list[Section]:
-    """The tables, each with its place and title."""
-    every: list[tuple[str, str, str, Sequence[Any]]] = [
-        ("jobs", "Jobs", "jobs", found.jobs),
-        ("containers", "Containers", "containers", found.containers),
-        ("cards", "GPUs", "gpus", found.gpus),
-        ("users", "Users", "users", users),
-        ("programs", "Programs", "programs", programs),
-        ("gaps", "What was not seen", "gaps", found.gaps),
-    ]
-    return [(name, title, _listed(view, rows, zone)) for name, title, view, rows in every if rows]
-
-
-def events(found: Sequence[Happening], zone: tzinfo) -> list[Section]:
-    """What happened, but for what ended well."""
-    told = [event for event in found if event.event != "exit" or event.exit_code != 0]
-    return [("events", "Events", _listed("events", told, zone))] if told else []
-
-
-def wrong(found: Summary, zone: tzinfo) -> list[Section]:
-    """What went wrong, if anything did."""
-    if not found.wrong:
-        return []
-    return [("wrong", "What went wrong", _listed("events", found.wrong, zone))]
-
-
-def _listed(view: str, rows: Sequence[Any], zone: tzinfo) -> Markup:
-    """The first rows at once, more on request, and a word about the rest."""
-    columns = columns_of(view, zone)
-    if view == "jobs":
-        columns = _command_early(columns)
-    rest = rows[_FIRST_ROWS:_MOST_ROWS]
-    shown = [table(columns, rows[:_FIRST_ROWS]), more(len(rest), table(columns, rest))]
-    if words := legend([column.write(row) for row in rows[:_MOST_ROWS] for column in columns]):
-        shown.append(tag("p", words, class_="soft small"))
-    if len(rows) > _MOST_ROWS:
-        shown.append(tag("p", f"and {len(rows) - _MOST_ROWS} that are not on this page", class_="soft"))
-    return joined(shown)
-
-
-def _command_early(columns: list[Column]) -> list[Column]:
-    """Moves the command to the left: a page scrolls sideways."""
-    *rest, command = columns
-    return [*rest[:3], command, *rest[3:]]

@@ -1,0 +1,187 @@
+"""What the page shows of each job, or of each machine of a fleet: its course in steps of its own, and its programs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from operator import itemgetter
+from typing import Any
+
+from vmsonar_inspect.facts import units
+from vmsonar_inspect.facts.model import Advice, JobUse
+from vmsonar_inspect.facts.queries import (
+    JOB_KEY_COLUMNS,
+    JOBS_ON_GPUS,
+    Key,
+    Queries,
+    Record,
+    grouped,
+    weighted_mean,
+)
+from vmsonar_inspect.facts.timeline import Steps
+from vmsonar_inspect.inspection import Inspection
+from vmsonar_inspect.show.answers import FleetRow
+from vmsonar_inspect.show.doubts import doubts_of
+from vmsonar_inspect.show.page.parts import joined, sentence, tag, verdict_card
+from vmsonar_inspect.show.terminal.lists import size_sentence
+
+#: Points of all courses together, and the fewest and most of one.
+_POINTS = 160_000
+_FEWEST = 12
+_MOST = 240
+_MOST_PROGRAMS = 12
+
+Values = list[float | None]
+
+
+def short(value: float | None) -> float | None:
+    """Four digits are more than a chart shows."""
+    return None if value is None else float(f"{value:.4g}")
+
+
+def means_and_highs(measures: Mapping[str, str], interval: str = "interval_seconds") -> str:
+    """SQL for the mean over time of each measure, and for its highest sample."""
+    return ", ".join(
+        f"{weighted_mean(column, interval)} AS {name}, MAX({column}) AS {name}_high"
+        for name, column in measures.items()
+    )
+
+
+def course(rows: Iterable[Record], name: str, count: int) -> dict[str, Values]:
+    """The mean of each step, null where nothing was seen, and the highest sample where that is another figure."""
+    mean: Values = [None] * count
+    high = [*mean]
+    for row in rows:
+        if 0 <= row["place"] < count:
+            mean[row["place"]], high[row["place"]] = short(row[name]), short(row.get(f"{name}_high"))
+    return {"mean": mean} if mean == high else {"mean": mean, "high": high}
+
+
+#: From which table which measures come, weighted by what; the SQL joins it with `page_subjects`.
+Source = tuple[str, Mapping[str, str], str]
+
+
+def courses(
+    inspection: Inspection,
+    rows: Sequence[JobUse | FleetRow],
+    keys: Sequence[Key | None],
+    sources: Sequence[Source],
+) -> list[dict[str, Any]]:
+    """Each job (by its key) or machine over time, in steps of its own."""
+    queries, most = inspection.queries, max(_FEWEST, min(_MOST, _POINTS // max(1, len(rows))))
+    steps, subjects = {}, []
+    for number, (row, key) in enumerate(zip(rows, keys, strict=True)):
+        if row.first is None or row.last is None:
+            continue
+        interval = inspection.coverage[row.archive or ""].interval_seconds or 1.0
+        # The first interval ends at the first sample.
+        early = row.first - timedelta(seconds=interval / 2)
+        step = steps[number] = Steps.over(row.first, row.last, most, interval).reaching(early)
+        begin, last = (time.replace(tzinfo=None) for time in (step.first, row.last))
+        subjects.append((number, *(key or (row.archive, None, None, None)), begin, last, step.seconds))
+    times = "begin_time TIMESTAMP, last_time TIMESTAMP, step DOUBLE"
+    queries.keep("page_subjects", f"number BIGINT, {JOB_KEY_COLUMNS}, {times}", subjects)
+    found: list[dict[str, Any]] = [{} for _ in rows]
+    for source, measures, interval_column in sources:
+        figures = means_and_highs(measures, interval_column)
+        sql = f"WITH {JOBS_ON_GPUS} SELECT number, {_PLACE} AS place, {figures} {source} GROUP BY 1, 2"
+        for number, mine in grouped(queries.rows(sql), itemgetter("number")).items():
+            count = max(row["place"] for row in mine) + 1
+            found[number] |= {"first": steps[number].first.timestamp(), "step": steps[number].seconds}
+            found[number] |= {name: course(mine, name, count) for name in measures}
+    return found
+
+
+# As Steps.rows has it, with a step for each subject.
+_PLACE = "GREATEST(0, CAST(CEIL((epoch_us(r.time) - epoch_us(begin_time)) / (step * 1e6)) AS BIGINT) - 1)"
+
+_JOBS: Source = (
+    "FROM job_rates AS r JOIN page_subjects USING (archive, boot, pgid, start_ticks)",
+    {
+        "cores": "cpu_cores",
+        "memory": "memory",
+        "read": "read_bytes_per_second",
+        "write": "write_bytes_per_second",
+    },
+    "interval_seconds",
+)
+_JOBS_GPUS: Source = (
+    """FROM jobs_on_gpus AS r JOIN page_subjects AS s ON r.archive = s.archive AND r.boot = s.boot
+        AND r.pgid = s.pgid AND r.time BETWEEN begin_time AND last_time""",
+    {"gpu": "util"},
+    "1",
+)
+MACHINES: Source = (
+    "FROM node_steps AS r JOIN page_subjects USING (archive)",
+    {"cores": "cpu_busy_cores", "memory": "memory_used", "read": "disk_read_bytes_per_second",
+     "write": "disk_write_bytes_per_second"},
+    "interval_seconds",
+)  # fmt: skip
+MACHINES_GPUS: Source = ("FROM gpu AS r JOIN page_subjects USING (archive)", {"gpu": "gpu_util"}, "1")
+
+
+def job_details(
+    inspection: Inspection, jobs: Sequence[JobUse], advices: Sequence[Advice]
+) -> list[dict[str, Any]]:
+    """What the section of each job shows beyond its row."""
+    keys = {job.series_id: key for key, job in inspection.keyed_jobs.items()}
+    of_job = {advice.subject: advice for advice in advices if advice.about == "job"}
+    sources = [_JOBS, _JOBS_GPUS] if inspection.queries.has("gpu_process") else [_JOBS]
+    drawn = courses(inspection, jobs, [keys[job.series_id] for job in jobs], sources)
+    busy = _programs(inspection.queries, len(jobs)) if inspection.deep else [[] for _ in jobs]
+    return [
+        {
+            "course": course,
+            "programs": programs,
+            "about": [job.series_id, job.container_id, str(job.pgid)],
+            "gpus": job.gpus,
+            "notes": _notes(job, of_job.get(job.series_id)),
+        }
+        for job, course, programs in zip(jobs, drawn, busy, strict=True)
+    ]
+
+
+def _notes(job: JobUse, advice: Advice | None) -> str:
+    """The size, the verdicts, and how sure the figures of a job are, as HTML."""
+    doubts = [tag("p", f"{sentence(words)}.", class_="soft small") for words in doubts_of(job)]
+    if advice is None:
+        return str(joined(doubts))
+    cards = tag("div", *map(verdict_card, advice.verdicts), class_="verdicts")
+    return str(joined([tag("p", size_sentence(advice).plain, class_="size"), cards, *doubts]))
+
+
+def _programs(queries: Queries, count: int) -> list[list[list[str]]]:
+    """The busiest programs of each job that `courses` took, with processes, CPU time, largest memory and I/O."""
+    found: list[list[list[str]]] = [[] for _ in range(count)]
+    for row in queries.rows(_PROGRAMS):
+        figures = [units.hours(row["cpu"]), units.size(row["memory"]), units.size(row["read"])]
+        cells = [row["name"], units.count(row["processes"]), *figures, units.size(row["written"])]
+        found[row["number"]].append(cells)
+        if row["place"] == _MOST_PROGRAMS and row["kinds"] > _MOST_PROGRAMS:
+            left = f"and {row['kinds'] - _MOST_PROGRAMS} other programs"
+            found[row["number"]].append([left, *[""] * 5])
+    return found
+
+
+# A process hardly ever changes its job: its rows name one.
+_PROGRAMS = f"""
+    WITH spans AS (
+        SELECT number, archive, boot, pgid, MIN(seq) AS first_seq, MAX(seq) AS last_seq
+        FROM job JOIN page_subjects USING (archive, boot, pgid, start_ticks) GROUP BY ALL
+    ),
+    members AS (
+        SELECT archive, boot, pid, start_ticks, MAX(pgid) AS pgid, MIN(seq) AS seq
+        FROM process WHERE pgid IS NOT NULL GROUP BY ALL
+    ),
+    kinds AS (
+        SELECT number, COALESCE(u.program, 'unknown') AS name, COUNT(*) AS processes, SUM(u.cpu_seconds) AS cpu,
+            MAX(CASE WHEN u.memory_peak < 0 THEN 0 ELSE u.memory_peak END) AS memory,
+            SUM(u.own_read_bytes) AS read, SUM(u.own_write_bytes) AS written
+        FROM spans AS j
+        JOIN members AS m ON j.archive = m.archive AND j.boot = m.boot AND j.pgid = m.pgid
+            AND m.seq BETWEEN j.first_seq AND j.last_seq
+        JOIN process_usage AS u
+            ON m.archive = u.archive AND m.boot = u.boot AND m.pid = u.pid AND m.start_ticks = u.start_ticks
+        GROUP BY ALL
+    )
+    SELECT kinds.*, COUNT(*) OVER (PARTITION BY number) AS kinds,
+        ROW_NUMBER() OVER (PARTITION BY number ORDER BY cpu DESC NULLS LAST, name) AS place
+    FROM kinds QUALIFY place <= {_MOST_PROGRAMS} ORDER BY number, place"""  # noqa: S608
