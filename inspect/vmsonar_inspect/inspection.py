@@ -18,9 +18,9 @@ from vmsonar_inspect.advice.figures import (
     job_figures,
     program_figures,
 )
-from vmsonar_inspect.advice.rules import RuleBook, load_rules
+from vmsonar_inspect.advice.rules import Enough, RuleBook, load_rules
 from vmsonar_inspect.advice.verdicts import job_advice, judge, machine_advice, problems_first
-from vmsonar_inspect.facts import model
+from vmsonar_inspect.facts import model, units
 from vmsonar_inspect.facts.boots import query_machine_ends
 from vmsonar_inspect.facts.ends import Ends
 from vmsonar_inspect.facts.energy import Factor, Split, load_factor, split_energy
@@ -46,12 +46,15 @@ from vmsonar_inspect.facts.machine import (
 )
 from vmsonar_inspect.facts.programs import Pattern, ProgramMap, load_programs
 from vmsonar_inspect.facts.queries import Key, Queries, Record, grouped
+from vmsonar_inspect.facts.runs import RunUse
 from vmsonar_inspect.facts.stories import concerns, query_course, query_processes
 from vmsonar_inspect.facts.timeline import query_timeline
 from vmsonar_inspect.tables.database import BASES, Tables, open_tables
 from vmsonar_inspect.tables.progress import waiting
 from vmsonar_inspect.tables.where import TimeFrame
 
+#: Seconds from which on one command is judged.
+_RUN_SECONDS = 18
 #: Most stories where several jobs have the same id.
 _MOST_STORIES = 5
 
@@ -370,6 +373,30 @@ class Inspection:
             and event.event in ("container_oom", "oom_kill")
             and concerns(event, job)
         )
+
+
+def judge_run(use: RunUse, archive: Path) -> None:
+    """Adds to a command what only the whole record tells: why it ended, the verdicts, the size that was enough."""
+    book = load_rules()
+    patient = book.thin.seconds
+    book.thin = Enough(samples=book.thin.samples, coverage=book.thin.coverage, seconds=_RUN_SECONDS)
+    with opened([archive], InspectionSettings(rules=book), quiet=True) as inspection:
+        jobs = inspection._jobs
+        if not jobs:
+            return
+        first = max(jobs, key=lambda key: (jobs[key].ending.source == "run", jobs[key].cpu_seconds or 0.0))
+        busiest = max(jobs, key=lambda key: jobs[key].cpu_seconds or 0.0)
+        if jobs[first].ending.source == "run":
+            use.ended_by = jobs[first].ending.words
+        advice = inspection._job_advice(busiest)
+    unsure = (use.elapsed_seconds or 0.0) < patient
+    for verdict in advice.verdicts:
+        sure = "low" if unsure and verdict.confidence != "high" else verdict.confidence
+        use.verdicts.append(f"{verdict.title}: {verdict.says} ({sure} confidence)")
+    size = advice.size_peak
+    if size is not None:
+        parts = (units.plural(size.cores, "core"), f"{size.memory_gib} GiB")
+        use.size = " and ".join(each for each in parts if not each.startswith("None"))
 
 
 def _busiest_first(container: model.ContainerUse) -> tuple[float, str]:

@@ -16,7 +16,7 @@ from vmsonar.collectors.process.connector import REMEDY
 from vmsonar.collectors.process.departures import Departures, note_moves
 from vmsonar.collectors.process.exits import Exits
 from vmsonar.collectors.process.files import RESERVE
-from vmsonar.collectors.process.identity import Identities, ProcessFilter, encode_info
+from vmsonar.collectors.process.identity import Identities, MemberFilter, ProcessFilter, encode_info
 from vmsonar.collectors.process.jobs import JobTable, Last, oldest, read_last, take_over
 from vmsonar.collectors.process.lifeline import Lifeline
 from vmsonar.collectors.process.lives import HERTZ
@@ -47,6 +47,7 @@ class ProcessCollector(Collector):
         config, host = setup.config, setup.host
         self._ids = setup.ids
         self._filter = ProcessFilter(config.filters)
+        self._members = None if setup.descent is None else MemberFilter(setup.descent)
         self._with_jobs = config.collectors.job != "none"
         self._proc = str(host.proc)
         self._descriptors = descriptors
@@ -62,6 +63,7 @@ class ProcessCollector(Collector):
             share = config.lifeline.share / 100 if config.lifeline.connector != "none" else 0.0
             self._lifeline = Lifeline(self._proc, config.interval, share)
             self._accounts = Accounts(host, config.accounts, setup.clock)
+            self._lifeline.members = None if setup.descent is None else setup.descent.members
             self._departures = Departures(
                 self._lifeline, self._accounts, self.table, self.jobs, self._identities
             )
@@ -262,13 +264,18 @@ class ProcessCollector(Collector):
         process.identity = identity
         if identity.membership.container_id is not None:
             self._containers.setdefault(identity.membership.container_id, []).append(process.pid)
-        process.kept = self._filter.keeps(identity)
+        process.kept = self._filter.keeps(identity) and self._is_member(process)
         series_id = self._ids.process(tick.boot, process.pid, process.start_ticks)
         process.info = encode_info(process, identity, series_id)
         if process.kept:
             self._new_infos.append(process.info)
         if is_known and process.job is not None and process.pid == process.job.pgid:
             self._describe_again(process.job, process)
+
+    def _is_member(self, process: Process) -> bool:
+        """Whether it belongs to the one command that is recorded, if only one is."""
+        parent = self.table.by_pid.get(process.ppid)
+        return self._members is None or self._members.keeps(process, parent)
 
     def _describe_again(self, job: Job, leader: Process) -> None:
         """A job is what its leader has become: a container's first program, not what started it."""
@@ -325,10 +332,14 @@ class ProcessCollector(Collector):
         self.jobs.leave(process)
         self.table.remove(process)
         self._leave_container(process)
+        if self._members is not None:
+            self._members.forget(process)
 
     def _rows(self, tick: Tick, first: bool) -> Rows:
         rows = Rows()
-        rows.extend("process", self.table.rows(only_kept=self._filter.is_selective))
+        rows.extend(
+            "process", self.table.rows(only_kept=self._filter.is_selective or self._members is not None)
+        )
         infos = (process.info for process in self.table.by_name.values() if process.kept)
         rows.extend("process_info", [*infos] if tick.fresh else self._new_infos)
         jobs = self.jobs.shown()

@@ -83,6 +83,8 @@ class Lifeline:
         self._dead: list[Death] = []
         self._due: set[int] = set()
         self._told = Interval(is_whole=False)
+        #: The living descendants of the one command that is recorded; None: everybody is.
+        self.members: set[int] | None = None
         self.trouble: str | None = None
         self._open()
         self._told.is_whole = self._connector is not None
@@ -239,6 +241,8 @@ class Lifeline:
             self._move(parent_life, pgid)  # young ones choose theirs just before they start others
             pgid = parent_life.pgid
         life = self.lives[pid] = self._young[pid] = Life(pid, when, parent, pgid, pgid)
+        if self.members is not None and parent in self.members:
+            self.members.add(pid)
         life.due = when + _FIRST_GLANCE
         self._next_glance = self._next_glance or life.due
 
@@ -266,6 +270,9 @@ class Lifeline:
     def _bury(self, life: Life, when: int, status: int | None, reaper: int) -> None:
         del self.lives[life.pid]
         self._young.pop(life.pid, None)
+        if self.members is not None:
+            life.is_member = life.pid in self.members
+            self.members.discard(life.pid)
         death = Death(life, when, reaper, status)
         if is_there(life.pid):
             self._read_last(death)
@@ -307,6 +314,8 @@ class Lifeline:
 
     def _tell(self, death: Death) -> None:
         told, life = self._told, death.life
+        if not life.is_member:
+            return
         if (death.status == 0 and life.pid != life.pgid) or len(told.ends) >= MOST_ENDS:
             told.counted[life.name, death.status != 0] += 1
         else:

@@ -69,6 +69,8 @@ class Life:
     glanced: int = 0
     due: int = 0
     look: Look | None = None
+    #: At its end: it descended from the command that is recorded, if only one is.
+    is_member: bool = True
     #: A sample shows it.
     is_sampled: bool = False
     #: Children of other jobs ended below it.
