@@ -56,6 +56,9 @@ class OwnGroup:
             return None
         if "cpu" in (read_text(above / "cgroup.subtree_control") or "").split():
             return None  # the group would get one share of the CPU, where its tasks have one each
+        for stale in above.glob("vmsonar-run-*"):  # of a recorder that was killed
+            with suppress(OSError):
+                stale.rmdir()
         name = f"vmsonar-run-{pid}"
         group = cls(above / name, f"{_path(host, pid, '') or ''}/{name}".replace("//", "/"))
         try:

@@ -104,9 +104,11 @@ class Recorder:
         self._channel.settimeout(seconds)
         try:
             said, _, rest = self._channel.recv(_PACKET).partition(b" ")
-        except OSError:
+        except TimeoutError:
             self.trouble = f"the recorder did not answer within {seconds:g} s"
             return None
+        except OSError:
+            said, rest = b"", b""
         if said != word:
             self.trouble = rest.decode(errors="replace") if said == b"failed" else "the recorder ended early"
             return None
