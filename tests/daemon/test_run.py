@@ -237,7 +237,7 @@ def test_a_command_of_two_seconds_has_a_useful_record(tmp_path):
 
 
 def test_what_it_leaves_behind_is_told_and_not_waited_for(tmp_path):
-    card, done = card_of(tmp_path, "sh", "-c", "(setsid sleep 20 >/dev/null 2>&1 &); sleep 0.5", stdout=None)
+    card, done = card_of(tmp_path, "sh", "-c", "(setsid sleep 20 >/dev/null 2>&1 &); sleep 0.5")
     assert done.returncode == 0
     assert card["left_behind"] == 1
     assert card["elapsed_seconds"] < 15
