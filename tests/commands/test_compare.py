@@ -24,9 +24,7 @@ def _vmsonar(home, *words, code=0):
 
 
 def test_runs_are_numbered_newest_first_and_kept_by_count(tmp_path):
-    assert "vmsonar run" in subprocess.run(
-        [sys.executable, "-m", "vmsonar", "runs"], env=environment(tmp_path), capture_output=True, text=True, check=False
-    ).stderr  # fmt: skip
+    _vmsonar(tmp_path, "runs", code=1)
     for code in range(4):
         run(tmp_path, "--quiet", "--keep", 3, "--", "sh", "-c", f"exit {code}")
     assert len(runs(tmp_path)) == 3

@@ -1,6 +1,7 @@
 """`vmsonar run` changes nothing for its command, and tells how it ended, whatever happens to either."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from vmsonar_inspect.facts.runs import read_run
 
 from tests.daemon.commands import SECONDS, card_of, environment, line, run, runs
 from tests.parts import requires
-from tests.real.wait import wait_until
+from tests.real.wait import let_pass, wait_until
 
 # Says what it met: each signal once, and its own end.
 _COUNTER = """
@@ -104,6 +105,18 @@ def _quoted(text):
     return "'" + text.replace("'", "'\\''") + "'"
 
 
+def test_closed_streams_stay_closed(tmp_path):
+    command = line(
+        "--json", tmp_path / "card.json", "--", "sh", "-c", f"ls /proc/self/fd >{tmp_path}/seen; exit 3"
+    )
+    script = f"{shlex.join(command)} <&- >&- 2>&-"
+    done = subprocess.run(["sh", "-c", script], env=environment(tmp_path), timeout=SECONDS, check=False)
+    assert done.returncode == 3
+    assert '"exit_code": 3' in (tmp_path / "card.json").read_text()
+    assert '"samples": 0' not in (tmp_path / "card.json").read_text()
+    assert (tmp_path / "seen").read_text().split() == ["1", "2"]  # what ls opens itself
+
+
 def test_whoever_reads_sees_when_it_closes_its_output(tmp_path):
     words = line("--quiet", "--", "sh", "-c", "echo a; exec >&-; sleep 30")
     with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment(tmp_path)) as process:
@@ -126,7 +139,7 @@ def test_a_signal_reaches_it_exactly_once(tmp_path, whole_group):
         for name in ("SIGUSR1", "SIGTERM", "SIGHUP", "SIGINT", "SIGUSR1", "SIGCONT"):
             (os.killpg if whole_group else os.kill)(process.pid, signal.Signals[name])
             assert process.stdout.readline() == f"{name}\n"
-        time.sleep(0.3)
+        let_pass(0.3)  # a second one would come now
         end.touch()
         assert process.stdout.read() == ""
         assert process.wait(SECONDS) == 9
@@ -233,7 +246,7 @@ def test_a_command_of_two_seconds_has_a_useful_record(tmp_path):
     card, _ = card_of(tmp_path, "sh", "-c", "sleep 2")
     assert card["samples"] >= 10
     assert 1.9 < card["elapsed_seconds"] < 10
-    assert [each["program"] for each in card["programs"]][0] in ("sh", "sleep")
+    assert card["programs"][0]["program"] in ("sh", "sleep")
 
 
 def test_what_it_leaves_behind_is_told_and_not_waited_for(tmp_path):

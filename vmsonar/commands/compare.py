@@ -13,6 +13,8 @@ from vmsonar.commands.output import print_json, print_table, say
 from vmsonar.commands.run import run_path
 from vmsonar.daemon.run_folders import RunFolders
 
+#: What a job and a run have in common.
+_SAME = ("command", "started", "cpu_seconds", "read_bytes", "write_bytes", "energy", "samples")
 _WRITERS = {
     "elapsed": lambda value: units.UNKNOWN if value is None else f"{value:.2f} s",
     "cpu": units.hours,
@@ -84,22 +86,14 @@ def _job(path: Path, wanted: str) -> RunUse:
         job = named[0] if named else inspection.keyed_jobs[inspection.find_jobs(wanted)[0]]
         cpus = inspection.node_use[job.archive or ""].cpus
         return RunUse(
-            command=job.command,
+            **{name: getattr(job, name) for name in _SAME},
             archive=f"{path}#{wanted}",
-            started=job.started,
-            ended=job.end,
             elapsed_seconds=job.runtime_seconds,
             ended_by=job.ending.words,
-            cpu_seconds=job.cpu_seconds,
             cpu_source="record",
-            cores=job.cores.mean,
             cores_available=cpus,
             memory_peak_bytes=job.memory_bytes.peak,
-            read_bytes=job.read_bytes,
-            write_bytes=job.write_bytes,
             gpu_util=job.gpu_util.mean,
-            energy=job.energy,
-            samples=job.samples,
         )
 
 

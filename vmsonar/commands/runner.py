@@ -106,8 +106,7 @@ def _report(options: RunOptions, outcome: Outcome, archive: Path | None) -> None
     if not options.quiet:
         from vmsonar_inspect.show.card import card_lines
 
-        width = _width()
-        sys.stderr.write("".join(f"{line}\n" for line in ["", *card_lines(use, width)]))
+        _tell("\n".join(["", *card_lines(use, _width()), ""]))
     _write(options, use, archive)
 
 
@@ -186,6 +185,12 @@ def _width() -> int:
         return 200
 
 
-def _say(text: Any) -> None:
-    with suppress(OSError):
-        print(f"vmsonar: {' '.join(str(text).split())}", file=sys.stderr, flush=True)
+def _say(text: object) -> None:
+    _tell(f"vmsonar: {' '.join(str(text).split())}\n")
+
+
+def _tell(text: str) -> None:
+    if sys.stderr is not None:  # closed by whoever started us
+        with suppress(OSError):
+            sys.stderr.write(text)
+            sys.stderr.flush()

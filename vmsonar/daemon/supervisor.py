@@ -4,6 +4,7 @@ Imports next to nothing: it waits as long as the command runs. A recorder beside
 and ends, and whatever happens to the recorder, the command does not notice.
 """
 
+import fcntl
 import os
 import select
 import signal
@@ -52,7 +53,7 @@ class Recorder:
         self._is_ready = False
         self.pid = os.fork()
         if self.pid == 0:
-            _become_recorder([*line[:-2], str(theirs.fileno()), *line[-2:]], theirs.fileno())
+            _become_recorder(line, theirs.fileno())
         theirs.close()
 
     def wait_ready(self) -> None:
@@ -118,15 +119,15 @@ class Recorder:
 def _become_recorder(line: list[str], channel: int) -> NoReturn:
     """A session of its own, so that no terminal reaches it, and nothing of ours held open."""
     try:
+        channel = fcntl.fcntl(channel, fcntl.F_DUPFD, 3)  # our own streams may be closed
         os.setsid()
         os.chdir("/")
         nothing = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
             os.dup2(nothing, standard)
-        os.set_inheritable(channel, True)
         _close_all_but({0, 1, 2, channel})
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.execv(line[0], line)  # noqa: S606 - no shell is wanted
+        os.execv(line[0], [*line[:-2], str(channel), *line[-2:]])  # noqa: S606 - no shell is wanted
     finally:
         os._exit(3)
 
@@ -317,11 +318,6 @@ class Command:
             "user_time": round(used.ru_utime * 1e9),
             "system_time": round(used.ru_stime * 1e9),
             "resident_peak": used.ru_maxrss * 1024,
-            "major_faults": used.ru_majflt,
-            "read_blocks": used.ru_inblock,
-            "write_blocks": used.ru_oublock,
-            "waits": used.ru_nvcsw,
-            "preemptions": used.ru_nivcsw,
         }
         ended = self._is_interrupted and by_signal == signal.SIGINT
         return Outcome(code if code is not None else 128 + (by_signal or 0), ended, self.pid, totals)
@@ -371,7 +367,7 @@ def _let_go_of_streams() -> None:
 
 def leave(outcome: Outcome) -> NoReturn:
     """Ends as the command did."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, AttributeError):
         sys.stderr.flush()
     if outcome.is_interrupted:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

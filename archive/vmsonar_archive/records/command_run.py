@@ -49,11 +49,6 @@ class CommandRunRow(Row, kw_only=True):
     resident_peak: Annotated[
         Bytes | None, about("largest resident set of any one process of them; ru_maxrss of wait4(2)")
     ] = None
-    major_faults: Annotated[Count | None, about("faults with I/O of the same; wait4(2)")] = None
-    read_blocks: Annotated[Count | None, about("blocks of 512 bytes read; ru_inblock of wait4(2)")] = None
-    write_blocks: Annotated[Count | None, about("blocks of 512 bytes written; ru_oublock of wait4(2)")] = None
-    waits: Annotated[Count | None, about("voluntary context switches; wait4(2)")] = None
-    preemptions: Annotated[Count | None, about("involuntary context switches; wait4(2)")] = None
     group_cpu_time: Annotated[
         Nanoseconds | None, about("CPU time of its own control group, whoever waited for whom; cpu.stat")
     ] = None

@@ -1,7 +1,7 @@
 """What one command used, by the kernel's own totals and by the record of it; read without any tables."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +29,8 @@ from vmsonar_inspect.facts.quantities import (
     TIME,
     AnswerPart,
     Energy,
-)
+)  # fmt: skip
+from vmsonar_inspect.facts.queries import total
 from vmsonar_inspect.facts.statuses import Status
 
 #: Programs that are told one by one.
@@ -170,14 +171,18 @@ class _Record:
         use.gpu_util = sum(self._util) / len(self._util) if self._util else None
         return use
 
+    def _node(self, name: str) -> int | None:
+        """A figure of the machine, in the last sample."""
+        return next((getattr(row, name) for sample in self._samples[-1:] for row in sample.node), None)
+
     def _sum(self, value: Callable[[JobRow], int | None]) -> int | None:
         found = [each for job in self._jobs.values() if (each := value(job)) is not None]
         return sum(found) if found else None
 
     def _set_cpu(self, use: RunUse, row: CommandRunRow) -> None:
-        hertz = self._samples[0].node[0].ticks_per_second if self._samples and self._samples[0].node else None
+        hertz = self._node("ticks_per_second") or 100
         best, low, high = (
-            None if ticks is None else ticks / (hertz or 100)
+            None if ticks is None else ticks / hertz
             for ticks in (self._sum(_ticks), self._sum(_ticks_low), self._sum(_ticks_high))
         )
         use.recorded_cpu_seconds, use.recorded_cpu_seconds_low, use.recorded_cpu_seconds_high = (
@@ -214,8 +219,7 @@ class _Record:
         use.memory_charged_peak_bytes = row.group_memory_peak
         use.resident_peak_bytes = row.resident_peak
         use.memory_limit_bytes = row.memory_limit
-        nodes = self._samples[-1].node if self._samples else []
-        use.memory_total_bytes = nodes[0].memory_total if nodes else None
+        use.memory_total_bytes = self._node("memory_total")
 
     def _set_traffic(self, use: RunUse, row: CommandRunRow) -> None:
         use.read_bytes, use.write_bytes = row.group_read_bytes, row.group_write_bytes
@@ -243,7 +247,7 @@ class _Record:
     def _set_energy(self, use: RunUse, provider: str | None) -> None:
         averages, factor = provider_of(provider), load_factor(None)
         metered = self._rise(_package_joules)
-        cpus = self._samples[-1].node[0].cpus_online if self._samples and self._samples[-1].node else None
+        cpus = self._node("cpus_online")
         if use.cpu_seconds is None:
             return
         joules, source = averages.used(use.cpu_seconds, self._byte_seconds), ESTIMATE
@@ -268,7 +272,7 @@ class _Record:
             ProgramShare(
                 program=name,
                 processes=count,
-                cpu_seconds=spent[name] / (hertz or 100) if name in spent else None,
+                cpu_seconds=spent[name] / hertz if name in spent else None,
             )
             for name, count in sorted(number.items(), key=lambda each: (-spent[each[0]], -each[1]))[
                 :_PROGRAMS
@@ -288,22 +292,17 @@ def _ticks_high(job: JobRow) -> int | None:
     return _ticks(job) if job.cpu_ticks_high is None else job.cpu_ticks_high
 
 
-def _total(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
 def _traffic(sample: Sample, name: str) -> float | None:
     """Of the interfaces that lead outward, as the tables count them."""
     physical = [row for row in sample.net if row.interface_kind == "physical"]
     outward = physical or [row for row in sample.net if row.default_route]
-    return _total(getattr(row, name) for row in outward)
+    return total(getattr(row, name) for row in outward)
 
 
 def _pressure(sample: Sample, resource: str) -> float | None:
-    return _total(row.some_time for row in sample.pressure if row.resource == resource)
+    return total(row.some_time for row in sample.pressure if row.resource == resource)
 
 
 def _package_joules(sample: Sample) -> float | None:
     meters = (row for row in sample.energy if row.meter.startswith("rapl:package") and "/" not in row.meter)
-    return _total(None if row.energy is None else row.energy / 1e6 for row in meters)
+    return total(None if row.energy is None else row.energy / 1e6 for row in meters)
