@@ -21,7 +21,7 @@ _ALL = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 _STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 _PACKET = 1 << 16
 # Seconds: until the recorder is ready, until it has read all of a command that ended, until all is on disk.
-_READY, _COLLECT, _FINISH = 10.0, 5.0, 15.0
+_READY, _COLLECT, _FINISH = 3.0, 10.0, 15.0
 # One call of kill(2) reaches a whole group within microseconds.
 _SETTLED = 0.003
 _LOOK_EVERY = 0.1
@@ -57,14 +57,15 @@ class Recorder:
         theirs.close()
 
     def wait_ready(self) -> None:
-        self._is_ready = self._hear(b"ready", _READY) is not None
+        """Waits for it to be ready, but not for long: it may come to a command that runs already."""
+        self._is_ready = self._hear(b"ready", _READY, is_due=False) is not None
 
     def begin(self, pid: int, words: list[str]) -> None:
         """Names the command before it begins."""
+        line = b"\0".join(os.fsencode(word) for word in words)
+        self._say(b"command %d %s" % (pid, line[: _PACKET - 64]))
         if self._is_ready:
-            line = b"\0".join(os.fsencode(word) for word in words)
-            self._say(b"command %d %s" % (pid, line[: _PACKET - 64]))
-            self._hear(b"go", _COLLECT)
+            self._hear(b"go", _COLLECT, is_due=False)
 
     def collect(self) -> None:
         """Lets it read what the zombie still tells."""
@@ -72,9 +73,7 @@ class Recorder:
         self._hear(b"collected", _COLLECT)
 
     def finish(self, totals: dict[str, Any]) -> bool:
-        """Hands over the totals; whether there is a record."""
-        if not self._is_ready:
-            return False
+        """Hands over the totals; whether there is a record, be it of a part."""
         import json
 
         self._say(json.dumps(totals).encode())
@@ -84,7 +83,7 @@ class Recorder:
         self._channel.close()
         with suppress(OSError):
             os.waitpid(self.pid, os.WNOHANG)
-        return True
+        return answer is not None or self._is_ready
 
     def abandon(self) -> None:
         """Ends it: there is nothing to record."""
@@ -98,22 +97,21 @@ class Recorder:
             except OSError:
                 self.trouble = "the recorder ended early"
 
-    def _hear(self, word: bytes, seconds: float) -> bytes | None:
-        """What follows a word, which must come in time."""
-        if self.trouble is not None:
-            return None
+    def _hear(self, word: bytes, seconds: float, is_due: bool = True) -> bytes | None:
+        """What follows a word, which must come in time if it is due; earlier words may have been late."""
+        said, rest = b"nothing", b""
         self._channel.settimeout(seconds)
-        try:
-            said, _, rest = self._channel.recv(_PACKET).partition(b" ")
-        except TimeoutError:
-            self.trouble = f"the recorder did not answer within {seconds:g} s"
-            return None
-        except OSError:
-            said, rest = b"", b""
-        if said != word:
-            self.trouble = rest.decode(errors="replace") if said == b"failed" else "the recorder ended early"
-            return None
-        return rest
+        while self.trouble is None and said != word:
+            try:
+                said, _, rest = self._channel.recv(_PACKET).partition(b" ")
+            except TimeoutError:
+                self.trouble = f"the recorder did not answer within {seconds:g} s" if is_due else None
+                return None
+            except OSError:
+                said = b""
+            if said in (b"", b"failed"):
+                self.trouble = rest.decode(errors="replace") if said else "the recorder ended early"
+        return rest if self.trouble is None else None
 
 
 def _become_recorder(line: list[str], channel: int) -> NoReturn:
@@ -125,6 +123,7 @@ def _become_recorder(line: list[str], channel: int) -> NoReturn:
         nothing = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
             os.dup2(nothing, standard)
+            os.set_inheritable(standard, True)  # also where it was the one that we opened
         _close_all_but({0, 1, 2, channel})
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.execv(line[0], [*line[:-2], str(channel), *line[-2:]])  # noqa: S606 - no shell is wanted
@@ -167,6 +166,7 @@ class GroupProbe:
             return False
         is_there = bool(int(pending.split()[1], 16) >> (number - 1) & 1)
         if is_there:
+            signal.sigtimedwait({number}, 0)  # another one to the group, which is pending there only once
             self._ask(number)
         return is_there
 

@@ -171,7 +171,7 @@ class _Record:
         use.gpu_util = sum(self._util) / len(self._util) if self._util else None
         return use
 
-    def _node(self, name: str) -> int | None:
+    def _node(self, name: str) -> Any:
         """A figure of the machine, in the last sample."""
         return next((getattr(row, name) for sample in self._samples[-1:] for row in sample.node), None)
 
@@ -259,24 +259,20 @@ class _Record:
         use.energy = Energy(joules=joules, kwh=kwh, source=source, grams_co2e=grams)
 
     def _set_programs(self, use: RunUse) -> None:
-        hertz = (
-            self._samples[-1].node[0].ticks_per_second if self._samples and self._samples[-1].node else 100
-        )
-        number, spent = Counter(self._ended), Counter[str]()
+        hertz = self._node("ticks_per_second") or 100
+        seen, spent = Counter[str](), Counter[str]()
         for key, ticks in self._ticks.items():
-            name = self._names.get(key, "unknown")
-            number[name] += 1
-            spent[name] += ticks
+            seen[self._names.get(key, "unknown")] += 1
+            spent[self._names.get(key, "unknown")] += ticks
+        number = seen | self._ended  # of each the larger: most that ended were in a sample too
         use.processes = sum(number.values()) or None
         use.programs = [
             ProgramShare(
                 program=name,
-                processes=count,
+                processes=number[name],
                 cpu_seconds=spent[name] / hertz if name in spent else None,
             )
-            for name, count in sorted(number.items(), key=lambda each: (-spent[each[0]], -each[1]))[
-                :_PROGRAMS
-            ]
+            for name in sorted(number, key=lambda each: (-spent[each], -number[each]))[:_PROGRAMS]
         ]
 
 
