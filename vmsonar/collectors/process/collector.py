@@ -254,7 +254,11 @@ class ProcessCollector(Collector):
 
     def _identify(self, process: Process, tick: Tick) -> None:
         """Reads its identity, and makes an info row if that has changed."""
-        identity = self._identities.read(process, self.table.by_pid.get(process.ppid))
+        parent = self.table.by_pid.get(process.ppid)
+        if self._members is not None and not self._members.keeps(process, parent, self._identities.belongs):
+            process.kept = False
+            return
+        identity = self._identities.read(process, parent)
         if identity is None or identity == process.identity:
             return
         is_known = process.identity is not None
@@ -264,18 +268,13 @@ class ProcessCollector(Collector):
         process.identity = identity
         if identity.membership.container_id is not None:
             self._containers.setdefault(identity.membership.container_id, []).append(process.pid)
-        process.kept = self._filter.keeps(identity) and self._is_member(process)
+        process.kept = self._filter.keeps(identity)
         series_id = self._ids.process(tick.boot, process.pid, process.start_ticks)
         process.info = encode_info(process, identity, series_id)
         if process.kept:
             self._new_infos.append(process.info)
         if is_known and process.job is not None and process.pid == process.job.pgid:
             self._describe_again(process.job, process)
-
-    def _is_member(self, process: Process) -> bool:
-        """Whether it belongs to the one command that is recorded, if only one is."""
-        parent = self.table.by_pid.get(process.ppid)
-        return self._members is None or self._members.keeps(process, parent)
 
     def _describe_again(self, job: Job, leader: Process) -> None:
         """A job is what its leader has become: a container's first program, not what started it."""
@@ -309,7 +308,7 @@ class ProcessCollector(Collector):
         hidden = process.moved is None and not self._memory.has_accounts
         if hidden and process.job is not None and not process.job.is_partial_io:
             process.job.is_partial_io = process.job.is_dirty = True
-        if job is not None:
+        if job is not None and job.is_shown:
             self._describe(job, process, self._wall(tick, job.start), tick.time)
 
     def _note_move(self, process: Process, before: Job) -> None:

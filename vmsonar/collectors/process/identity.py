@@ -176,16 +176,17 @@ class MemberFilter:
         self._descent = descent
         self._own: set[int] = set()
 
-    def keeps(self, process: Process, parent: Process | None) -> bool:
-        """Whether this process is recorded."""
+    def keeps(
+        self, process: Process, parent: Process | None, belongs: Callable[[Process], Membership]
+    ) -> bool:
+        """Whether this process is recorded; of all others nothing more is read."""
         known = self._descent
-        belongs = None if process.identity is None else process.identity.membership.path
         is_member = bool(known.root) and (
             process.pid in known.members
             or (process.looks > 1 and process.kept)
             or (parent is not None and parent.kept)
             or not self._own.isdisjoint((process.pgid, process.session))
-            or (known.group is not None and belongs == known.group)
+            or (known.group is not None and belongs(process).path == known.group)
         )
         if is_member:
             known.members.add(process.pid)
