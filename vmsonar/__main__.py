@@ -1,11 +1,20 @@
 """The script `vmsonar`, and `python -m vmsonar`: takes the signals before anything that takes time is loaded."""
 
+import sys
 from typing import NoReturn
 
 from vmsonar.daemon.signals import end_at_signals, leave
 
 
 def main() -> NoReturn:
+    if sys.argv[1:2] == ["run"]:
+        from vmsonar.daemon.__main__ import defer_imports
+
+        defer_imports()
+        from vmsonar.commands.runner import quick_options, run_and_report
+
+        if (options := quick_options(sys.argv[2:])) is not None:
+            run_and_report(options)
     came = end_at_signals()
     try:
         from vmsonar import cli

@@ -48,6 +48,7 @@ from vmsonar_inspect.facts.machine import (
 )
 from vmsonar_inspect.facts.programs import Pattern, ProgramMap, load_programs
 from vmsonar_inspect.facts.queries import Key, Queries, Record, grouped
+from vmsonar_inspect.facts.runs import RunUse
 from vmsonar_inspect.facts.stories import concerns, query_course, query_processes, query_programs
 from vmsonar_inspect.facts.timeline import query_timeline
 from vmsonar_inspect.tables.database import BASES, Tables, open_tables
@@ -425,6 +426,25 @@ def _met(one: model.JobUse, other: model.JobUse) -> bool:
     if one.first is None or one.last is None or other.first is None or other.last is None:
         return False
     return max(one.first, other.first) < min(one.last, other.last)
+
+
+def judge_run(use: RunUse, archive: Path) -> None:
+    """Adds to a command what only the whole record tells: why it ended, the verdicts, the size that was enough."""
+    with opened([archive], InspectionSettings(), quiet=True) as inspection:
+        jobs = inspection._jobs
+        if not jobs:
+            return
+        first = max(jobs, key=lambda key: (jobs[key].ending.source == "run", jobs[key].cpu_seconds or 0.0))
+        busiest = max(jobs, key=lambda key: jobs[key].cpu_seconds or 0.0)
+        if jobs[first].ending.source == "run":
+            use.ended_by = jobs[first].ending.words
+        advice = inspection._job_advice(busiest)
+    for verdict in advice.verdicts:
+        use.verdicts.append(f"{verdict.title}: {verdict.says} ({verdict.confidence} confidence)")
+    size = advice.size_peak
+    if size is not None:
+        parts = (units.plural(size.cores, "core"), f"{size.memory_gib} GiB")
+        use.size = " and ".join(each for each in parts if not each.startswith("None"))
 
 
 def _busiest_first(container: model.ContainerUse) -> tuple[float, str]:

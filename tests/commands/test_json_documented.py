@@ -9,6 +9,8 @@ from vmsonar_archive.bundle.write import Bundled
 from vmsonar_archive.read.findings import Code, Finding, Report, Severity
 from vmsonar_archive.records import Capability
 from vmsonar_archive.verify.recover import Recovered
+from vmsonar_inspect.facts.comparison import Comparison, Difference, Gate, Scaling, ScalingStep, Side
+from vmsonar_inspect.facts.runs import ProgramShare, RunUse
 
 from vmsonar import cli
 from vmsonar.config.schema import Collectors, Config
@@ -38,6 +40,8 @@ def row(name):
         ("`recover`", (Recovered,)),
         ("`forward`", (ForwardStatus, Counts)),
         ("`teardown`", (Saved,)),
+        ("`run`", (RunUse, ProgramShare)),
+        ("`compare`", (Comparison, Side, Difference, Gate, Scaling, ScalingStep)),
     ],
 )
 def test_every_field_is_documented(name, types):

@@ -1,5 +1,6 @@
 """What a collector is and is given; files read once per tick, rows encoded once, troubles said once."""
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,6 +42,25 @@ class Tick:
     processes: Mapping[int, ProcessFacts] = field(default_factory=dict)
     #: Live processes by container id, filled by the process collector too.
     containers: Mapping[str, list[int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Descent:
+    """One command: only what descends from it is recorded as processes. Before it is named nobody is."""
+
+    root: int = 0
+    #: Its descendants that are alive, as far as they are known.
+    members: set[int] = field(default_factory=set)
+    #: Group and session that it has in common with whoever started it.
+    shared: tuple[int, int] = (0, 0)
+    #: Path of the control group that holds nothing else, where there is one.
+    group: str | None = None
+
+    def begin(self, pid: int) -> None:
+        """Names the command, which has been started and has no children yet."""
+        self.shared = (os.getpgid(pid), os.getsid(pid))
+        self.members.add(pid)
+        self.root = pid
 
 
 class SharedFile(KeptFile):
@@ -151,6 +171,7 @@ class Setup:
         ids: SeriesIds | None = None,
         machine_id: str = "",
         archive: Path | None = None,
+        descent: Descent | None = None,
     ) -> None:
         self.config = config
         self.host = host or config.host
@@ -159,6 +180,8 @@ class Setup:
         self.machine_id = machine_id
         #: The archive that is being written, or None when the sample goes to standard output.
         self.archive = archive
+        #: Only the descendants of one command are recorded as processes; None: all are.
+        self.descent = descent
         #: /proc/stat, read once per tick for all collectors.
         self.proc_stat = SharedFile(self.host.proc / "stat")
 

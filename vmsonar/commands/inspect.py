@@ -15,6 +15,7 @@ from vmsonar_inspect.show.order import EVENT_KINDS, SORTS, VIEWS
 from vmsonar.commands.live_view import follow
 from vmsonar.commands.options import ForceOption, SinceOption, UntilOption, argument, flag, option, seconds_of
 from vmsonar.commands.output import console, print_json, say, tell_findings, writing_to
+from vmsonar.commands.run import run_path
 from vmsonar.config.file import archive_in_question
 from vmsonar.config.quantities import show_size
 from vmsonar.host.streams import for_programs
@@ -213,9 +214,14 @@ def paths_and_view(arguments: list[str]) -> tuple[list[Path | str], str]:
     if len(views) > 1:
         raise UsageError(f"one view at a time: give one of {' and '.join(views)}")
     given = [name for name in arguments if name not in views]
-    if len(given) > 1 and not views and "/" not in given[-1] and not Path(given[-1]).exists():
+    if (
+        len(given) > 1
+        and not views
+        and not set("/@").intersection(given[-1])
+        and not Path(given[-1]).exists()
+    ):
         raise UsageError(f"{given[-1]} is neither a path nor a view: give one of {_VIEWS}")
-    paths = [name if name.startswith("s3://") else Path(name) for name in given]
+    paths = [name if name.startswith("s3://") else run_path(name) for name in given]
     return paths or [archive_in_question(None)], views[0] if views else "summary"
 
 

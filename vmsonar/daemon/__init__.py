@@ -4,4 +4,15 @@ Comes in: a configuration and the clock. Goes out: samples in an archive. Never 
 or confluent_kafka. Imports collectors, config and host.
 """
 
-__all__ = ["log", "notify", "once", "options", "sampler", "session", "signals", "sysinfo"]
+__all__ = [
+    "log",
+    "notify",
+    "once",
+    "options",
+    "run_folders",
+    "sampler",
+    "session",
+    "signals",
+    "supervisor",
+    "sysinfo",
+]

@@ -19,8 +19,8 @@ class _Later(ModuleType):
         return getattr(import_module(self.__name__), name)
 
 
-def _defer_imports() -> None:
-    """Defers what libraries import at their top and the daemon never uses."""
+def defer_imports() -> None:
+    """Defers what libraries import at their top and a recorder never uses."""
     without: dict[str, Any] = {
         # dataclasses imports it for signatures that are never used (1.1 MB of PSS)
         "inspect": _Later("inspect"),
@@ -36,14 +36,18 @@ def _defer_imports() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Reads the command line and runs the daemon; returns the exit code."""
-    _defer_imports()
+    defer_imports()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["--command"]:
+        from vmsonar.daemon.command_recorder import main as record_command
+
+        return record_command(arguments[1:])
     from vmsonar_archive.system.errors import VmsonarError
     from vmsonar_archive.system.text import printable
 
     from vmsonar.daemon.loop import run
     from vmsonar.daemon.options import USAGE, parse
 
-    arguments = sys.argv[1:] if arguments is None else arguments
     if "--help" in arguments or "-h" in arguments:
         print(USAGE)
         return 0

@@ -17,30 +17,20 @@ from vmsonar.collectors.registry import COLLECTORS, Entry
 from vmsonar.config.schema import Config
 from vmsonar.daemon.log import Log
 from vmsonar.daemon.notify import Notifier, Watchdog, watchdog_seconds
-from vmsonar.daemon.options import DaemonOptions
+from vmsonar.daemon.options import DaemonOptions, load
 from vmsonar.daemon.session import DiskTrouble, Session, Surroundings
 from vmsonar.daemon.signals import Signals
 from vmsonar.daemon.sysinfo import gather
 from vmsonar.host.clock import Clock, ClockWatch, MissedTicks
 from vmsonar.host.cloud import NoticeWatch
 from vmsonar.host.identity import IdentityChange, IdentityWatch, boot_id
-from vmsonar.host.roots import archive_to_write, find_config
+from vmsonar.host.roots import archive_to_write
 from vmsonar.host.shutdown import STOP, stop_reason
 
 T = TypeVar("T")
 
 # A disk that refuses is tried again at every tick, but not more rarely than this.
 _RETRY_SECONDS = 10.0
-
-
-def load(options: DaemonOptions) -> Config:
-    """The configuration in force; YAML is only imported where there is a file."""
-    path = find_config(options.config)
-    if path is None:
-        return options.over(Config())
-    from vmsonar.config.file import read_config
-
-    return options.over(read_config(path))
 
 
 #: What a site may choose to add: doctor tells of it, not every start.

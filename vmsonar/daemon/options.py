@@ -10,6 +10,7 @@ from vmsonar_archive.system.errors import UsageError
 
 from vmsonar.config.quantities import Interval, parse_duration, show_duration
 from vmsonar.config.schema import Config, interval
+from vmsonar.host.roots import find_config
 
 USAGE = "usage: python -m vmsonar.daemon [--archive DIR] [--config FILE] [--interval 10s] [--for 60s]"
 
@@ -53,6 +54,16 @@ def parse(arguments: Sequence[str]) -> DaemonOptions:
         except ValueError as error:
             raise UsageError(f"{name}: {error}") from None
     return DaemonOptions(**found)
+
+
+def load(options: DaemonOptions) -> Config:
+    """The configuration in force; YAML is only imported where there is a file."""
+    path = find_config(options.config)
+    if path is None:
+        return options.over(Config())
+    from vmsonar.config.file import read_config
+
+    return options.over(read_config(path))
 
 
 def arguments_of(options: DaemonOptions) -> list[str]:

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vmsonar_archive.format.identity import NodeIdentity
-from vmsonar_archive.records import CostRow, EventRow, GapRow, SysInfo
+from vmsonar_archive.records import CommandRunRow, CostRow, EventRow, GapRow, SysInfo
 from vmsonar_archive.system.errors import VmsonarError
 from vmsonar_archive.system.rights import write_as_owner
 from vmsonar_archive.write.budget import Budget
 from vmsonar_archive.write.losses import AppendFailed, reason_of
 from vmsonar_archive.write.writer import ArchiveWriter
 
-from vmsonar.collectors.base import Setup, Tick
+from vmsonar.collectors.base import Descent, Setup, Tick
 from vmsonar.collectors.registry import COLLECTORS, Entry, make_collectors
 from vmsonar.config.schema import Config
 from vmsonar.daemon.log import Log
@@ -42,6 +42,8 @@ class Surroundings:
     log: Log
     watchdog: Watchdog
     entries: Sequence[Entry] = COLLECTORS
+    #: The one command whose processes are recorded, where it is not all of them.
+    descent: Descent | None = None
 
 
 def budget_of(config: Config) -> Budget:
@@ -95,7 +97,12 @@ class Session:
         self.node = node
         self.around = around
         setup = Setup(
-            config, clock=around.clock, ids=writer.ids, machine_id=node.machine_id, archive=writer.root
+            config,
+            clock=around.clock,
+            ids=writer.ids,
+            machine_id=node.machine_id,
+            archive=writer.root,
+            descent=around.descent,
         )
         collectors = make_collectors(setup, tuple(around.entries))
         self.sampler = Sampler(collectors, config.interval, around.clock, around.log)
@@ -146,10 +153,10 @@ class Session:
 
     def record(
         self,
-        events: Iterable[EventRow] = (),
+        events: Iterable[EventRow | CommandRunRow] = (),
         late: int = 0,
         hurry: Callable[[], bool] = no_hurry,
-        last_events: Callable[[], Iterable[EventRow]] = tuple,
+        last_events: Callable[[], Iterable[EventRow | CommandRunRow]] = tuple,
         gaps: Iterable[GapRow] = (),
     ) -> bool:
         """Takes one sample; `last_events` is asked after collecting, when it may have become the last one.
@@ -167,7 +174,7 @@ class Session:
         self.around.watchdog.collecting()
         rows = self.sampler.sample(tick, hurry)
         for event in (*events, *last_events()):
-            rows.add("event", event)
+            rows.add("event" if isinstance(event, EventRow) else "command_run", event)
         for gap in gaps:
             rows.add("gap", gap)
         cost = CostRow(

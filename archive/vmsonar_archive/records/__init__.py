@@ -3,6 +3,7 @@
 Types only: units, meanings and sensitivities stand on the fields; and sets of records. Imports no other room.
 """
 
+from vmsonar_archive.records.command_run import CommandRunRow
 from vmsonar_archive.records.container import ContainerDevice, ContainerInfoRow, ContainerRow
 from vmsonar_archive.records.events import CostRow, EventRow, GapRow
 from vmsonar_archive.records.fields import Row
@@ -19,6 +20,7 @@ __all__ = [
     "KINDS",
     "Capability",
     "Card",
+    "CommandRunRow",
     "ContainerDevice",
     "ContainerInfoRow",
     "ContainerRow",

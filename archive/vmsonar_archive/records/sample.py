@@ -4,6 +4,7 @@ from typing import Annotated, get_args
 
 import msgspec
 
+from vmsonar_archive.records.command_run import CommandRunRow
 from vmsonar_archive.records.container import ContainerInfoRow, ContainerRow
 from vmsonar_archive.records.events import CostRow, EventRow, GapRow
 from vmsonar_archive.records.fields import IN_64_BITS, Nanoseconds, Time, about
@@ -47,6 +48,7 @@ class Sample(Stamp, kw_only=True):
     job_info: list[JobInfoRow] = []
     process: list[ProcessRow] = []
     process_info: list[ProcessInfoRow] = []
+    command_run: list[CommandRunRow] = []
     event: list[EventRow] = []
     gap: list[GapRow] = []
     cost: list[CostRow] = []

@@ -32,6 +32,8 @@ _GOING_DOWN = {
     **dict.fromkeys(("poweroff", "halt"), "shutdown"),
     **dict.fromkeys(("reboot", "kexec", "soft_reboot"), "reboot"),
 }
+#: Whose exit is that of a whole job; `vmsonar run` waits for its command itself.
+_WHOLE = ("job", "run")
 #: Only these tell of every process that ends.
 _TELL_ALL = ("connector", "accounts")
 
@@ -105,7 +107,7 @@ class Ends:
         """How a job ended."""
         known = self._of[key[0]]
         told = [row for row in known.exits.get(key[2], ()) if _is_of(row, key, job, known.interval)]
-        own = [status_of(row) for row in told if row["subject"] == "job"]
+        own = [status_of(row) for row in told if row["subject"] in _WHOLE]
         if not job.ended:
             return Ending(words=RUNNING + (f"; its leader ended: {own[0].words}" if own else ""))
         if not own:
@@ -233,7 +235,7 @@ def _is_of(row: Record, key: Key, job: JobUse, interval: timedelta) -> bool:
     """Whether an exit is of this job and not of another that had its number."""
     if row["boot"] != key[1]:
         return False
-    if row["subject"] == "job" and row["start_ticks"] is not None:
+    if row["subject"] in _WHOLE and row["start_ticks"] is not None:
         return bool(row["start_ticks"] == key[3])
     begin, end = job.started or job.first, job.end or job.last
     when = row["happened"] or row["time"]

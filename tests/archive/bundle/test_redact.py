@@ -20,6 +20,7 @@ from vmsonar_archive.records import KINDS as ROWS
 from vmsonar_archive.records import (
     Capability,
     Card,
+    CommandRunRow,
     ContainerInfoRow,
     ContainerRow,
     Engine,
@@ -53,6 +54,7 @@ def _rows() -> dict[str, list[bytes]]:
             FilesystemRow(device_major=8, device_minor=1, mount_point="/home/canary", device="canary:/export")
         ],
         "gpu": [GpuRow(gpu_uuid=GPU, series_id="5e5e5e5e-aaaa-bbbb-cccc-dddddddddddd", memory_used=7)],
+        "command_run": [CommandRunRow(pid=4711, command="make canary-target")],
         "container": [ContainerRow(container_id=CONTAINER, cpu_time=9)],
         "container_info": [
             ContainerInfoRow(

@@ -16,7 +16,7 @@ from vmsonar.collectors.process.control_groups import ControlGroups
 from vmsonar.collectors.process.departures import Departures, note_moves
 from vmsonar.collectors.process.exits import Exits
 from vmsonar.collectors.process.files import RESERVE
-from vmsonar.collectors.process.identity import Identities, ProcessFilter, encode_info
+from vmsonar.collectors.process.identity import Identities, MemberFilter, ProcessFilter, encode_info
 from vmsonar.collectors.process.jobs import JobTable, Last, oldest, read_last, take_over
 from vmsonar.collectors.process.lifeline import Lifeline
 from vmsonar.collectors.process.lives import HERTZ
@@ -47,6 +47,7 @@ class ProcessCollector(Collector):
         config, host = setup.config, setup.host
         self._ids = setup.ids
         self._filter = ProcessFilter(config.filters)
+        self._members = None if setup.descent is None else MemberFilter(setup.descent)
         self._with_jobs = config.collectors.job != "none"
         self._proc = str(host.proc)
         self._descriptors = descriptors
@@ -62,6 +63,7 @@ class ProcessCollector(Collector):
             share = config.lifeline.share / 100 if config.lifeline.connector != "none" else 0.0
             self._lifeline = Lifeline(self._proc, config.interval, share)
             self._accounts = Accounts(host, config.accounts, setup.clock)
+            self._lifeline.members = None if setup.descent is None else setup.descent.members
             self._departures = Departures(
                 self._lifeline, self._accounts, self.table, self.jobs, self._identities
             )
@@ -265,7 +267,11 @@ class ProcessCollector(Collector):
 
     def _identify(self, process: Process, tick: Tick) -> None:
         """Reads its identity, and makes an info row if that has changed."""
-        identity = self._identities.read(process, self.table.by_pid.get(process.ppid))
+        parent = self.table.by_pid.get(process.ppid)
+        if self._members is not None and not self._members.keeps(process, parent, self._identities.belongs):
+            process.kept = False
+            return
+        identity = self._identities.read(process, parent)
         if identity is None or identity == process.identity:
             return
         is_known = process.identity is not None
@@ -320,7 +326,7 @@ class ProcessCollector(Collector):
         hidden = process.moved is None and not self._memory.has_accounts
         if hidden and process.job is not None and not process.job.is_partial_io:
             process.job.is_partial_io = process.job.is_dirty = True
-        if job is not None:
+        if job is not None and job.is_shown:
             self._describe(job, process, self._wall(tick, job.start), tick.time)
 
     def _note_move(self, process: Process, before: Job) -> None:
@@ -343,10 +349,14 @@ class ProcessCollector(Collector):
         self.jobs.leave(process)
         self.table.remove(process)
         self._leave_container(process)
+        if self._members is not None:
+            self._members.forget(process)
 
     def _rows(self, tick: Tick, first: bool) -> Rows:
         rows = Rows()
-        rows.extend("process", self.table.rows(only_kept=self._filter.is_selective))
+        rows.extend(
+            "process", self.table.rows(only_kept=self._filter.is_selective or self._members is not None)
+        )
         infos = (process.info for process in self.table.by_name.values() if process.kept)
         rows.extend("process_info", [*infos] if tick.fresh else self._new_infos)
         jobs = self.jobs.shown()

@@ -120,7 +120,7 @@ class Departures:
         members, guests = set(), set()
         for death in sorted(deaths, key=lambda death: death.life.born):
             process = _stand_in(death)
-            job = self._jobs.find(process.pgid)
+            job = self._jobs.find(process.pgid, process.kept)
             if job is not None and process.pid == process.pgid and self._is_of_another(job, process, death):
                 job = None
             look = death.life.look
@@ -146,7 +146,7 @@ class Departures:
 
     def _job_of_parent(self, death: Death) -> Job | None:
         """The job of who started it, or of who waited for it."""
-        job = self._jobs.find(death.life.first_pgid)
+        job = self._jobs.find(death.life.first_pgid, death.life.is_member)
         if job is None:
             reaper = self._table.by_pid.get(death.reaper)
             job = None if reaper is None else reaper.job
@@ -161,7 +161,7 @@ def all_deaths(interval: Interval) -> list[Death]:
 def note_moves(process: Process, life: Life, jobs: JobTable) -> None:
     """What a process used in a group before it changed to another one, as glances saw it."""
     for pgid, last, first in life.moves:
-        job = jobs.find(pgid)
+        job = jobs.find(pgid, process.kept)
         if job is not None and job is not process.job:
             sure = max(0, last - process.counted[0] - process.counted[1])
             process.left_jobs = [*(process.left_jobs or ()), (job, sure, first - last)]
@@ -174,6 +174,7 @@ def _stand_in(death: Death) -> Process:
     process.start_ticks = life.start_ticks if life.start_ticks >= 0 else life.born // TICK
     process.ppid, process.pgid = death.reaper, life.pgid
     process.comm, process.threads, process.looks = life.name, 0, 1
+    process.kept = life.is_member
     process.death = death
     return process
 

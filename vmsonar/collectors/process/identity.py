@@ -8,6 +8,7 @@ from typing import Any
 from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.records import ProcessInfoRow
 
+from vmsonar.collectors.base import Descent
 from vmsonar.collectors.process.command import Policy, arguments
 from vmsonar.collectors.process.files import ProcessFiles, read_link
 from vmsonar.collectors.process.lives import Look
@@ -166,6 +167,36 @@ class ProcessFilter:
             and identity.program in self._commands
             and identity.membership.path in self._cgroups
         )
+
+
+class MemberFilter:
+    """Tells by its parent, by its birth or by what only descendants share whether a process is one of a command."""
+
+    def __init__(self, descent: Descent) -> None:
+        self._descent = descent
+        self._own: set[int] = set()
+
+    def keeps(
+        self, process: Process, parent: Process | None, belongs: Callable[[Process], Membership]
+    ) -> bool:
+        """Whether this process is recorded; of all others nothing more is read."""
+        known = self._descent
+        is_member = bool(known.root) and (
+            process.pid in known.members
+            or (process.looks > 1 and process.kept)
+            or (parent is not None and parent.kept)
+            or not self._own.isdisjoint((process.pgid, process.session))
+            or (known.group is not None and belongs(process).path == known.group)
+        )
+        if is_member:
+            known.members.add(process.pid)
+            # Groups and sessions that began within the command have nobody else in them.
+            self._own.update({process.pgid, process.session}.difference(known.shared))
+        return is_member
+
+    def forget(self, process: Process) -> None:
+        """Its number may be another's soon."""
+        self._descent.members.discard(process.pid)
 
 
 def _matches_any(patterns: list[str]) -> Predicate | None:

@@ -98,10 +98,10 @@ class JobTable:
         self._jobs[key] = job
         self._groups.setdefault(job.pgid, []).append(job)
 
-    def find(self, pgid: int) -> Job | None:
-        """The job of a group that is recorded and has members, or has just lost its last: of several the first."""
+    def find(self, pgid: int, is_shown: bool = True) -> Job | None:
+        """The job of a group that has members, or has just lost its last: of several the first that is recorded."""
         known = (*self._groups.get(pgid, ()), *(job for job in self._ended if job.pgid == pgid))
-        return next((job for job in known if job.is_shown and not job.is_stray), None)
+        return next((job for job in known if job.is_shown == is_shown and not job.is_stray), None)
 
     def stray(self, uid: int, boot: str, ticks: int) -> Job:
         """What several jobs of a user used together, and nobody can tell apart."""

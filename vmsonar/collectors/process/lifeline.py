@@ -92,6 +92,8 @@ class Lifeline:
         #: Whose status a pidfd tells once they are waited for.
         self._untold: list[Death] = []
         self._told = Interval(is_whole=False)
+        #: The living descendants of the one command that is recorded; None: everybody is.
+        self.members: set[int] | None = None
         self.trouble: str | None = None
         self._open()
         self._told.is_whole = self._connector is not None
@@ -300,6 +302,8 @@ class Lifeline:
             pgid = parent_life.pgid
         life = self.lives[pid] = self._young[pid] = Life(pid, when, parent, pgid, pgid)
         self._children.setdefault(parent, set()).add(pid)
+        if self.members is not None and parent in self.members:
+            self.members.add(pid)
         life.due = when + _FIRST_GLANCE
         self._next_glance = self._next_glance or life.due
         self._move(life, group_of(pid))  # a shell gives it a group of its own at once
@@ -335,6 +339,9 @@ class Lifeline:
         del self.lives[life.pid]
         self._young.pop(life.pid, None)
         self._leave_parent(life)
+        if self.members is not None:
+            life.is_member = life.pid in self.members
+            self.members.discard(life.pid)
         parent = self.lives.get(reaper)
         death = Death(life, when, reaper, status, parent, "connector" if status is not None else None)
         if is_there(life.pid):
@@ -403,6 +410,8 @@ class Lifeline:
 
     def _tell(self, death: Death) -> None:
         told, life = self._told, death.life
+        if not life.is_member:
+            return
         if (death.status == 0 and life.pid != life.pgid) or len(told.ends) >= MOST_ENDS:
             told.counted[life.name, death.status != 0] += 1
         else:

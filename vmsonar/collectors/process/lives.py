@@ -81,6 +81,8 @@ class Life:
     files: int = 0
     look: Look | None = None
     uid: int | None = None
+    #: At its end: it descended from the command that is recorded, if only one is.
+    is_member: bool = True
     #: A sample shows it.
     is_sampled: bool = False
     #: Children of other jobs ended below it.

@@ -1,0 +1,83 @@
+"""`vmsonar run`: what it adds to a command, beside GNU time and both resource-trackers where they are installed."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from bench import Figure
+from tests.real.meter import cost_per_second, family
+
+_TRIES = 7
+_SECONDS = 20.0
+_SETTLE = 5.0
+_OURS = [sys.executable, "-m", "vmsonar", "run"]
+_BUSY = [sys.executable, "-c", "while True: pass"]
+# The Python package records in this process and its children while they run.
+_PACKAGE = """
+import subprocess, sys
+from resource_tracker import ResourceTracker
+tracker = ResourceTracker()
+subprocess.run(sys.argv[1:])
+tracker.stop()
+"""
+
+
+def run() -> list[Figure]:
+    """The figures of this area."""
+    with TemporaryDirectory() as home:
+        os.environ |= {"HOME": home, "XDG_STATE_HOME": f"{home}/state"}
+        plain = _wall(["true"])
+        ours = _wall([*_OURS, "--", "true"])
+        figures = [
+            Figure("run -- true over true, median", ours - plain, "s", 0.35),
+            Figure("the same with --quiet", _wall([*_OURS, "--quiet", "--", "true"]) - plain, "s", 0.35),
+            Figure(
+                "a busy core recorded at 1 s", _share([*_OURS, "--quiet", "--", *_BUSY]), "% of a core", 0.5
+            ),
+        ]
+        for name, line in _peers().items():
+            figures.append(Figure(f"{name}: true over true", _wall([*line, "true"]) - plain, "s"))
+            figures.append(Figure(f"{name}: a busy core", _share([*line, *_BUSY]), "% of a core"))
+        return figures
+
+
+def _peers() -> dict[str, list[str]]:
+    peers = {"GNU time": ["/usr/bin/time", "-v"]} if Path("/usr/bin/time").exists() else {}
+    if find_spec("resource_tracker") is not None:
+        peers["resource-tracker (Python)"] = [sys.executable, "-c", _PACKAGE]
+    if crate := shutil.which("resource-tracker"):
+        peers["resource-tracker (Rust)"] = [crate, "--"]
+    return peers
+
+
+def _wall(line: list[str]) -> float:
+    return median(_once(line) for _ in range(_TRIES))
+
+
+def _once(line: list[str]) -> float:
+    began = time.perf_counter()
+    subprocess.run(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    return time.perf_counter() - began
+
+
+def _share(line: list[str]) -> float:
+    """Per cent of a core that everything but the command itself takes."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(line, **quiet) as process:  # type: ignore[call-overload]
+        time.sleep(_SETTLE)
+        busy = [pid for pid in family(process.pid) if _is_busy(pid)]
+        share = cost_per_second([pid for pid in family(process.pid) if pid not in busy], _SECONDS) / 1e7
+        for pid in busy:
+            os.kill(pid, 15)
+    return share
+
+
+def _is_busy(pid: int) -> bool:
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return words[:-1] == [os.fsencode(word) for word in _BUSY]

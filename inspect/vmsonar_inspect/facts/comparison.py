@@ -1,0 +1,243 @@
+"""Two or more sides compared, each of one or several repeats: medians, the rank test, gates, and how work scales.
+
+Whether a difference is more than noise is asked by the Wilcoxon-Mann-Whitney rank test, exact for so few repeats
+(Mann and Whitney 1947). The serial share of work is fitted to Amdahl's law (1967) by least squares.
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import combinations
+from math import comb, sqrt
+from statistics import median
+from typing import Annotated
+
+import msgspec
+from vmsonar_archive.records.fields import about
+from vmsonar_archive.system.errors import UsageError
+
+from vmsonar_inspect.facts.quantities import CORES, COUNT, RATIO, SECONDS, SHARE, TEXT, AnswerPart
+from vmsonar_inspect.facts.runs import RunUse
+
+#: What is compared: the name in a gate, and the field.
+MEASURES = {
+    "elapsed": "elapsed_seconds",
+    "cpu": "cpu_seconds",
+    "memory_peak": "memory_peak_bytes",
+    "read": "read_bytes",
+    "written": "write_bytes",
+    "waited_cpu": "waited_cpu",
+    "waited_memory": "waited_memory",
+    "waited_io": "waited_io",
+    "gpu": "gpu_util",
+    "energy": "energy",
+}
+#: A gate fails only where chance would show such ranks more rarely than this.
+SIGNIFICANT = 0.01
+# Beyond so many arrangements the normal approximation is as good.
+_MOST_ARRANGEMENTS = 200_000
+_GATE = re.compile(r"\s*(\w+)\s*<=\s*([+-]?\d+(?:\.\d+)?)\s*%\s*")
+
+
+class Side(AnswerPart):
+    """One side: a name, and its repeats."""
+
+    name: Annotated[str, TEXT]
+    runs: list[RunUse]
+
+    def values(self, measure: str) -> list[float]:
+        found = [getattr(run, MEASURES[measure]) for run in self.runs]
+        if measure == "energy":
+            found = [each.joules for each in found]
+        return [float(each) for each in found if each is not None]
+
+
+class Difference(AnswerPart):
+    """One measure of a side against the first side."""
+
+    measure: str
+    side: str
+    before: float | None = None
+    after: float | None = None
+    change: Annotated[float | None, SHARE, about("of the medians; null where the first is 0")] = None
+    spread_before: Annotated[float | None, SHARE, about("highest less lowest, of the median")] = None
+    spread_after: Annotated[float | None, SHARE] = None
+    p: Annotated[
+        float | None, SHARE, about("that chance alone shows this; null with less than 3 repeats")
+    ] = None
+
+
+class Gate(AnswerPart):
+    """A limit for a change, and whether it was kept."""
+
+    gate: str
+    side: str
+    limit: Annotated[float, SHARE]
+    change: Annotated[float | None, SHARE]
+    p: Annotated[float | None, SHARE, about("one-sided, against the limit")]
+    failed: bool
+
+
+class ScalingStep(AnswerPart):
+    """The same work on one number of cores."""
+
+    cores: Annotated[float, CORES]
+    runs: Annotated[int, COUNT]
+    elapsed_seconds: Annotated[float, SECONDS]
+    speed_up: Annotated[float, RATIO, about("against the fewest cores")]
+    efficiency: Annotated[float, SHARE]
+
+
+class Scaling(AnswerPart):
+    """How the work scales by Amdahl's law."""
+
+    steps: list[ScalingStep]
+    serial_share: Annotated[float, SHARE]
+    serial_share_error: Annotated[float | None, SHARE, about("standard error; null for two points")]
+    twice_cores: Annotated[float, CORES]
+    twice_elapsed_seconds: Annotated[float, SECONDS, about("what twice the most cores would take")]
+
+
+class Comparison(AnswerPart):
+    """The answer of `vmsonar compare`."""
+
+    sides: list[Side]
+    differences: list[Difference] = msgspec.field(default_factory=list)
+    gates: list[Gate] = msgspec.field(default_factory=list)
+    scaling: Scaling | None = None
+
+
+def compare(sides: Sequence[Side], gates: Sequence[str] = ()) -> Comparison:
+    """Every side against the first."""
+    limits = [_parse_gate(gate) for gate in gates]
+    first = sides[0]
+    found = Comparison(sides=list(sides), scaling=_scaling([run for side in sides for run in side.runs]))
+    for side in sides[1:]:
+        found.differences += [_difference(measure, first, side) for measure in MEASURES]
+        found.gates += [_gate(*limit, first, side) for limit in limits]
+    return found
+
+
+def _difference(measure: str, first: Side, side: Side) -> Difference:
+    before, after = first.values(measure), side.values(measure)
+    one, two = (median(values) if values else None for values in (before, after))
+    repeated = min(len(before), len(after)) >= 3
+    return Difference(
+        measure=measure,
+        side=side.name,
+        before=one,
+        after=two,
+        change=None if one is None or two is None or not one else two / one - 1,
+        spread_before=_spread(before),
+        spread_after=_spread(after),
+        p=min(1.0, 2 * min(rank_test(before, after), rank_test(after, before))) if repeated else None,
+    )
+
+
+def _spread(values: list[float]) -> float | None:
+    middle = median(values) if len(values) > 1 else 0.0
+    return (max(values) - min(values)) / middle if middle else None
+
+
+def rank_test(lower: Sequence[float], higher: Sequence[float]) -> float:
+    """How likely chance alone puts the second sample as high above the first, or higher: one-sided, exact."""
+    pooled = [*lower, *higher]
+    ranks = [(sum(b < a for b in pooled) + sum(b <= a for b in pooled) + 1) / 2 for a in pooled]
+    seen, size = sum(ranks[len(lower) :]), len(higher)
+    if comb(len(pooled), size) > _MOST_ARRANGEMENTS:
+        return _normal_tail(ranks, seen, size)
+    sums = [sum(each) for each in combinations(ranks, size)]
+    return sum(each >= seen - 1e-9 for each in sums) / len(sums)
+
+
+def _normal_tail(ranks: list[float], seen: float, size: int) -> float:
+    from statistics import NormalDist
+
+    total, mean = len(ranks), sum(ranks) / len(ranks)
+    spread = sum((rank - mean) ** 2 for rank in ranks)
+    deviation = sqrt(size * (total - size) / (total * (total - 1)) * spread)
+    return 1 - NormalDist().cdf((seen - size * mean - 0.5) / deviation) if deviation else 1.0
+
+
+def _parse_gate(text: str) -> tuple[str, str, float]:
+    match = _GATE.fullmatch(text)
+    if match is None or match[1] not in MEASURES:
+        raise UsageError(
+            f"--gate {text}: give a measure and a limit, such as cpu<=+5% ({', '.join(MEASURES)})"
+        )
+    return text, match[1], float(match[2]) / 100
+
+
+def _gate(text: str, measure: str, limit: float, first: Side, side: Side) -> Gate:
+    """Fails where the median is over the limit, and the repeats are too by more than chance.
+
+    Without enough repeats for a test that can be so sure, the medians alone decide nothing.
+    """
+    before, after = first.values(measure), side.values(measure)
+    if not before or not after:
+        raise UsageError(f"--gate {text}: {measure} is not known of both sides")
+    allowed = [value * (1 + limit) for value in before]
+    one, two = median(before), median(after)
+    p = rank_test(allowed, after)
+    return Gate(
+        gate=text,
+        side=side.name,
+        limit=limit,
+        change=two / one - 1 if one else None,
+        p=p,
+        failed=two > median(allowed) and p < SIGNIFICANT,
+    )
+
+
+def gate_repeats(first: Side, side: Side) -> bool:
+    """Whether there are enough repeats for a gate to be able to fail: five against five, for example."""
+    sizes = len(first.runs), len(side.runs)
+    return 1 / comb(sum(sizes), sizes[0]) < SIGNIFICANT
+
+
+def _scaling(runs: Sequence[RunUse]) -> Scaling | None:
+    """The work by cores, where it was done on two or more numbers of them."""
+    by_cores: dict[float, list[float]] = {}
+    for run in runs:
+        if run.cores_available and run.elapsed_seconds:
+            by_cores.setdefault(run.cores_available, []).append(run.elapsed_seconds)
+    if len(by_cores) < 2:
+        return None
+    times = {cores: median(values) for cores, values in sorted(by_cores.items())}
+    fewest, most = min(times), max(times)
+    # t(n) = a + b / n: a is the serial part, b what is divided.
+    points = [(1 / cores, time) for cores, values in by_cores.items() for time in values]
+    mean_x, mean_y = (sum(each) / len(points) for each in zip(*points, strict=True))
+    square = sum((x - mean_x) ** 2 for x, _ in points)
+    slope = max(0.0, sum((x - mean_x) * (y - mean_y) for x, y in points) / square)
+    serial = max(0.0, mean_y - slope * mean_x)
+    share = serial / (serial + slope) if serial + slope else 1.0
+    return Scaling(
+        steps=[
+            ScalingStep(
+                cores=cores,
+                runs=len(by_cores[cores]),
+                elapsed_seconds=time,
+                speed_up=times[fewest] / time,
+                efficiency=times[fewest] * fewest / (time * cores),
+            )
+            for cores, time in times.items()
+        ],
+        serial_share=share,
+        serial_share_error=_share_error(points, serial, slope, square, mean_x),
+        twice_cores=2 * most,
+        twice_elapsed_seconds=serial + slope / (2 * most),
+    )
+
+
+def _share_error(
+    points: list[tuple[float, float]], serial: float, slope: float, square: float, mean_x: float
+) -> float | None:
+    """The standard error of a / (a + b), by those of a and b and their covariance."""
+    free, whole = len(points) - 2, serial + slope
+    if free < 1 or not whole:
+        return None
+    noise = sum((y - serial - slope * x) ** 2 for x, y in points) / free
+    var_b, var_a = noise / square, noise * (1 / len(points) + mean_x**2 / square)
+    both = -mean_x * noise / square
+    to_a, to_b = slope / whole**2, -serial / whole**2
+    return sqrt(max(0.0, to_a**2 * var_a + to_b**2 * var_b + 2 * to_a * to_b * both))

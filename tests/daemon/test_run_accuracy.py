@@ -1,0 +1,147 @@
+"""The card of `vmsonar run` against the kernel's own accounts: CPU to a per cent, memory within its bounds."""
+
+import ctypes
+import json
+import os
+import shlex
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.accuracy.oracle import hierarchy, usage
+from tests.daemon.commands import SECONDS, card_of, environment, line
+from tests.parts import requires
+
+_V2 = next(
+    (
+        place
+        for place in map(Path, ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"))
+        if (place / "cgroup.controllers").exists()
+    ),
+    None,
+)
+pytestmark = [
+    requires("root"),
+    pytest.mark.skipif(hierarchy() is None, reason="no control groups that count CPU time"),
+]
+
+_CLONE_NEWNS = 0x00020000
+_BURN = "import time\nend = time.process_time() + %s\nwhile time.process_time() < end: pass\n"
+_POOL = """
+import hashlib, threading
+def work():
+    for _ in range(12): hashlib.pbkdf2_hmac("sha256", b"x", b"y", 150000)
+threads = [threading.Thread(target=work) for _ in range(4)]
+[each.start() for each in threads]; [each.join() for each in threads]
+"""
+_CHILD = "import time\nend = time.process_time() + 0.03\nwhile time.process_time() < end: pass\n"
+_DAEMON = """
+import os, time
+def burn(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end: pass
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.close(1), os.close(2)
+        burn(1.5)
+        time.sleep(60)
+    os._exit(0)
+os.wait()
+burn(0.5)
+time.sleep(12)
+"""
+
+
+@contextmanager
+def _account(tmp_path):
+    """A control group of our own that the command enters itself; a function that tells its CPU seconds."""
+    group = hierarchy() / f"run-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        yield group
+    finally:
+        for pid in (group / "cgroup.procs").read_text().split():
+            os.kill(int(pid), 9)
+        subprocess.run(
+            ["sh", "-c", f"until rmdir {group} 2>/dev/null; do sleep 0.1; done"], timeout=30, check=True
+        )
+
+
+def _workloads(folder):
+    """A thread pool, a build of 150 children of 50 ms, a pipeline, a daemon left behind, and a short one."""
+    (folder / "child.py").write_text(_CHILD)
+    rule = f"all: $(shell seq -f t%g 1 150)\nt%:\n\t@{sys.executable} -S {folder}/child.py\n"
+    (folder / "Makefile").write_text(rule)
+    pipeline = "head -c 150000000 /dev/zero | sha256sum | cat >/dev/null; seq 400000 | sort -rn | tail -1"
+    return {
+        "threads": [sys.executable, "-c", _POOL],
+        "make": ["make", "-s", "-j4", "-C", str(folder)],
+        "pipeline": ["sh", "-c", pipeline],
+        "daemon": [sys.executable, "-c", _DAEMON],
+        "short": [sys.executable, "-c", _BURN % 1.5],
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("with_own_group", [True, False])
+@pytest.mark.parametrize("name", ["threads", "make", "pipeline", "daemon", "short"])
+def test_cpu_time_is_within_a_per_cent(tmp_path, name, with_own_group):
+    if not with_own_group and (_V2 is None or hierarchy() == _V2):
+        pytest.skip("version 1 control groups are needed beside version 2")
+    words = _workloads(tmp_path)[name]
+    with _account(tmp_path) as group:
+        enter = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh", *words]
+        settings = {} if with_own_group else {"preexec_fn": _hide_groups}
+        card, done = card_of(tmp_path, *enter, **settings)
+        exact = usage(group) / 1e9
+    assert done.returncode == 0
+    assert card["cpu_source"] == ("cgroup" if with_own_group else "record" if name == "daemon" else "wait4")
+    # The shell's own exec lies outside the account; a tick is what the record can miss of a daemon.
+    assert card["cpu_seconds"] == pytest.approx(exact, rel=0.01, abs=0.03), card
+    slack = 0.01 * exact + 0.06
+    assert card["recorded_cpu_seconds_low"] - slack <= exact <= card["recorded_cpu_seconds_high"] + slack
+
+
+def _hide_groups():
+    """Leaves for a mount namespace where version 2 is not to be found: the totals are then those of wait4."""
+    assert ctypes.CDLL(None).unshare(_CLONE_NEWNS) == 0
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+    subprocess.run(["umount", "-l", str(_V2)], check=True)
+
+
+@pytest.mark.slow
+def test_memory_lies_within_its_bounds(tmp_path):
+    hold = "import time; held = bytearray(200 * 2**20); time.sleep(1.5); del held; time.sleep(0.5)"
+    card, _ = card_of(
+        tmp_path, "sh", "-c", f'{sys.executable} -c "{hold}" & {sys.executable} -c "{hold}"; wait'
+    )
+    low, high = card["memory_peak_low_bytes"], card["memory_peak_high_bytes"]
+    assert low <= card["memory_peak_bytes"] <= high
+    assert low <= 430 * 2**20
+    assert high >= 400 * 2**20
+    assert card["memory_peak_bytes"] == pytest.approx(410 * 2**20, rel=0.1)
+
+
+def test_nothing_of_a_group_is_left(tmp_path):
+    if _V2 is None:
+        pytest.skip("no version 2 of control groups")
+    card, _ = card_of(tmp_path, "sh", "-c", "cat /proc/self/cgroup; (sleep 3 >/dev/null &)")
+    assert card["cpu_source"] == "cgroup"
+    assert card["waited_source"] == "cgroup"
+    assert not list(_V2.glob("**/vmsonar-run-*"))
+
+
+def test_others_of_the_shells_group_are_not_counted(tmp_path):
+    """In a script the command shares its group with whatever the script started."""
+    burn = [sys.executable, "-c", _BURN % 30]
+    ours = line("--quiet", "--json", tmp_path / "card.json", "--", "sleep", "2")
+    script = f"{shlex.join(burn)} & p=$!; {shlex.join(ours)}; kill $p"
+    subprocess.run(["sh", "-c", script], env=environment(tmp_path), check=False, timeout=SECONDS)
+    card = json.loads((tmp_path / "card.json").read_text())
+    assert card["cpu_seconds"] < 0.2
+    assert card["recorded_cpu_seconds"] < 0.2
+    assert [each["program"] for each in card["programs"]] == ["sleep"]

@@ -1,0 +1,147 @@
+"""`vmsonar compare`: runs, archives, bundles and jobs side by side, with gates for CI."""
+
+from pathlib import Path
+from typing import Annotated
+
+from vmsonar_archive.system.errors import Exit, UsageError
+from vmsonar_inspect.facts import units
+from vmsonar_inspect.facts.comparison import Comparison, Difference, Side, compare, gate_repeats
+from vmsonar_inspect.facts.runs import RunUse, read_run
+
+from vmsonar.commands.options import JsonOption, argument, option
+from vmsonar.commands.output import print_json, print_table, say
+from vmsonar.commands.run import run_path
+from vmsonar.daemon.run_folders import RunFolders
+
+#: What a job and a run have in common.
+_SAME = ("command", "started", "cpu_seconds", "read_bytes", "write_bytes", "energy", "samples")
+_WRITERS = {
+    "elapsed": lambda value: units.UNKNOWN if value is None else f"{value:.2f} s",
+    "cpu": units.hours,
+    "memory_peak": units.size,
+    "read": units.size,
+    "written": units.size,
+    "gpu": units.percent,
+    "energy": units.energy,
+}
+
+
+def compare_command(
+    sides: Annotated[
+        list[str],
+        argument("A B [C…]", "Runs (@2), archives, bundles, jobs (PATH#JOB); repeats joined by commas."),
+    ],
+    repeat: Annotated[
+        int, option("N", "Take so many runs of each side's command, from it backwards.", min=1)
+    ] = 1,
+    gate: Annotated[
+        list[str] | None, option("LIMIT", "Exit 1 if a side is beyond it, such as 'cpu<=+5%'.")
+    ] = None,
+    json: JsonOption = False,
+) -> int:
+    """Compares what two or more commands, or jobs, used; several repeats show what is more than noise.
+
+    Example: vmsonar compare @2 @1
+
+    Example: vmsonar compare old1.tar,old2.tar,old3.tar new1.tar,new2.tar,new3.tar
+
+    Example: vmsonar compare @6 @1 --repeat 5 --gate 'cpu<=+5%' --gate 'memory_peak<=+10%'
+    """
+    if len(sides) < 2:
+        raise UsageError("compare needs two sides or more, such as @2 @1 (see: vmsonar runs)")
+    found = compare([_side(text, repeat) for text in sides], gate or ())
+    if json:
+        print_json(found)
+    else:
+        _show(found)
+    return Exit.NO if any(each.failed for each in found.gates) else Exit.OK
+
+
+def _side(text: str, repeat: int) -> Side:
+    runs = [each for part in text.split(",") for each in _runs(part, repeat)]
+    return Side(name=text, runs=runs)
+
+
+def _runs(text: str, repeat: int) -> list[RunUse]:
+    path, _, job = text.partition("#")
+    if job:
+        return [_job(run_path(path), job)]
+    first = run_path(text)
+    run = read_run(first)
+    if repeat == 1:
+        return [run]
+    older = [folder for folder in RunFolders.of_user().newest_first() if folder.name < first.name]
+    same = [found for folder in older if (found := read_run(folder)).command == run.command]
+    if len(same) < repeat - 1:
+        raise UsageError(f"{text}: only {len(same) + 1} runs of {run.command} are recorded, not {repeat}")
+    return [run, *same[: repeat - 1]]
+
+
+def _job(path: Path, wanted: str) -> RunUse:
+    """A job of any archive, as far as it has what a run has: by its id, program or command."""
+    from vmsonar_inspect.inspection import InspectionSettings, opened
+
+    with opened([path], InspectionSettings(), quiet=True) as inspection:
+        named = [job for job in inspection.jobs if wanted in (job.job, job.program, job.command)]
+        job = named[0] if named else inspection.keyed_jobs[inspection.find_jobs(wanted)[0]]
+        cpus = inspection.node_use[job.archive or ""].cpus
+        return RunUse(
+            **{name: getattr(job, name) for name in _SAME},
+            archive=f"{path}#{wanted}",
+            elapsed_seconds=job.runtime_seconds,
+            ended_by=job.ending.words,
+            cpu_source="record",
+            cores_available=cpus,
+            memory_peak_bytes=job.memory_bytes.peak,
+            gpu_util=job.gpu_util.mean,
+        )
+
+
+def _show(found: Comparison) -> None:
+    first = found.sides[0]
+    for side in found.sides[1:]:
+        if len(found.sides) > 2:
+            say(f"{first.name} against {side.name}")
+        rows = [
+            _row(each) for each in found.differences if each.side == side.name and each.before is not None
+        ]
+        print_table(("", "before", "after", "change", "spread", "chance"), rows)
+    for gate in found.gates:
+        enough = gate_repeats(first, next(side for side in found.sides if side.name == gate.side))
+        kept = (
+            "failed" if gate.failed else "kept" if enough else "not decided: give five repeats of each side"
+        )
+        say(f"gate {gate.gate}: {kept} (change {_percent(gate.change)}, p = {gate.p:.3f})")
+    if (scaling := found.scaling) is not None:
+        print_table(
+            ("cores", "elapsed", "speed-up", "efficiency"),
+            [
+                (
+                    f"{each.cores:g}",
+                    f"{each.elapsed_seconds:.2f} s",
+                    f"{each.speed_up:.2f}",
+                    units.share(each.efficiency),
+                )
+                for each in scaling.steps
+            ],
+        )
+        error = "" if scaling.serial_share_error is None else f" ± {100 * scaling.serial_share_error:.1f}"
+        say(
+            f"serial share {100 * scaling.serial_share:.1f}{error} % (Amdahl); "
+            f"{scaling.twice_cores:g} cores would take about {scaling.twice_elapsed_seconds:.2f} s"
+        )
+
+
+def _row(each: Difference) -> tuple[str, ...]:
+    write = _WRITERS.get(each.measure, units.share)
+    chance = "" if each.p is None else f"{each.p:.3f}"
+    spreads = (
+        ""
+        if each.spread_before is None
+        else f"{units.share(each.spread_before)}, {units.share(each.spread_after)}"
+    )
+    return each.measure, write(each.before), write(each.after), _percent(each.change), spreads, chance
+
+
+def _percent(change: float | None) -> str:
+    return units.UNKNOWN if change is None else f"{100 * change:+.1f} %"

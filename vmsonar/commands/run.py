@@ -1,0 +1,84 @@
+"""`vmsonar run` and `runs`: one command recorded and explained, and those that were."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+from vmsonar_archive.system.errors import AnswerIsNo, UsageError, VmsonarError
+
+from vmsonar.commands.options import JsonOption, argument, flag, option, seconds_of
+from vmsonar.commands.output import print_json, print_table
+from vmsonar.commands.runner import RunOptions, run_and_report
+from vmsonar.daemon.run_folders import KEPT, RunFolders
+
+
+def run_command(
+    command: Annotated[list[str], argument("COMMAND…", "The command, after --.")],
+    archive: Annotated[
+        Path | None, option("DIR", "Record into this archive instead of a folder of runs.")
+    ] = None,
+    interval: Annotated[str, option("1s", "Time between samples, after a quicker start.")] = "1s",
+    keep: Annotated[int, option("N", "Runs to keep, this one included.", min=1)] = KEPT,
+    quiet: Annotated[bool, flag("--quiet", "Say nothing.")] = False,
+    json: Annotated[Path | None, option("FILE", "Write the card as JSON.")] = None,
+    markdown: Annotated[Path | None, option("FILE", "Append the card as Markdown, for CI summaries.")] = None,
+    html: Annotated[Path | None, option("FILE", "Write one self-contained page.")] = None,
+    bundle: Annotated[Path | None, option("FILE", "Write the record as a bundle.")] = None,
+) -> None:
+    """Runs a command as if vmsonar were not there, records it, and says what it used.
+
+    The exit code is the command's own.
+
+    Example: vmsonar run -- make -j8
+
+    Example: vmsonar run --quiet --json build.json -- ./train.sh
+    """
+    seconds_of(interval, "--interval")
+    options = (archive, interval, keep, quiet, json, markdown, html, bundle)
+    run_and_report(RunOptions(tuple(command), *options))
+
+
+def runs_command(json: JsonOption = False) -> None:
+    """Lists the recorded runs of this user, the newest first; inspect and compare take them as @1, @2.
+
+    Example: vmsonar runs
+
+    Example: vmsonar inspect @1
+    """
+    from vmsonar_inspect.facts import units
+    from vmsonar_inspect.facts.runs import read_run
+    from vmsonar_inspect.show.card import seconds
+
+    runs = {}
+    for number, folder in enumerate(RunFolders.of_user().newest_first(), start=1):
+        with suppress(
+            VmsonarError
+        ):  # of one that was killed before its command began there is nothing to tell
+            runs[number] = read_run(folder)
+    if json:
+        print_json(list(runs.values()))
+        return
+    if not runs:
+        raise AnswerIsNo("no run is recorded: vmsonar run -- COMMAND makes one")
+    titles = ("", "command", "started", "end", "elapsed", "cores", "memory")
+    rows = [
+        (
+            f"@{number}",
+            (run.command or units.UNKNOWN)[:40],
+            units.UNKNOWN if run.started is None else f"{run.started:%Y-%m-%d %H:%M:%S}",
+            (run.ended_by or units.UNKNOWN)[:30],
+            seconds(run.elapsed_seconds),
+            units.cores(run.cores),
+            units.size(run.memory_peak_bytes),
+        )
+        for number, run in runs.items()
+    ]
+    print_table(titles, rows)
+
+
+def run_path(name: str) -> Path:
+    """The path that an argument means; `@1` is the newest run."""
+    try:
+        return RunFolders.of_user().numbered(name) or Path(name)
+    except LookupError as error:
+        raise UsageError(str(error.args[0])) from None

@@ -1,0 +1,196 @@
+"""One command from start to card, for `vmsonar run`: without typer, so that the command begins a little sooner."""
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from vmsonar.daemon.run_folders import KEPT, RunFolders
+from vmsonar.daemon.supervisor import NOT_FOUND, NOT_RUNNABLE, Outcome, Recorder, leave, supervise
+
+if TYPE_CHECKING:
+    from vmsonar_inspect.facts.runs import RunUse
+
+#: Seconds from which on a command is judged, and from which on a failure is looked into.
+_JUDGED, _EXAMINED = 20.0, 2.0
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What was asked for."""
+
+    command: tuple[str, ...]
+    archive: Path | None = None
+    interval: str = "1s"
+    keep: int = KEPT
+    quiet: bool = False
+    json: Path | None = None
+    markdown: Path | None = None
+    html: Path | None = None
+    bundle: Path | None = None
+
+
+def quick_options(words: Sequence[str]) -> RunOptions | None:
+    """The options where they are plain; None where the full command line must look at them, and may complain."""
+    left: list[str] = list(words)
+    found: dict[str, Any] = {}
+    while left and left[0].startswith("-") and left[0] != "--":
+        name, equals, value = left.pop(0).removeprefix("--").partition("=")
+        if name == "quiet" and not equals:
+            found["quiet"] = True
+            continue
+        if name not in ("archive", "interval", "json", "markdown", "html", "bundle") or not (equals or left):
+            return None
+        value = value if equals else left.pop(0)
+        if name == "interval" and not value.removesuffix("s").isdecimal():
+            return None
+        found[name] = value if name == "interval" else Path(value)
+    if left[:1] == ["--"]:
+        del left[0]
+    return RunOptions(tuple(left), **found) if left else None
+
+
+def run_and_report(options: RunOptions) -> NoReturn:
+    """Runs the command, tells what it used, and ends as it did."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    recorder, archive, trouble = _record(options)
+    try:
+        outcome = supervise(list(options.command), recorder)
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        _say(f"{options.command[0]}: {'command not found' if missing else error.strerror}")
+        if recorder is not None and archive is not None and options.archive is None:
+            recorder.abandon()
+            shutil.rmtree(archive, ignore_errors=True)
+        os._exit(NOT_FOUND if missing else NOT_RUNNABLE)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: leave(outcome))
+    outcome.trouble = trouble or outcome.trouble
+    try:
+        _report(options, outcome, archive)
+    except Exception as error:  # whatever the report meets, the command's end is ours
+        _say(f"no report: {error or type(error).__name__}")
+    leave(outcome)
+
+
+def _record(options: RunOptions) -> tuple[Recorder | None, Path | None, str | None]:
+    """Starts the recorder; where that fails, why."""
+    from vmsonar_archive.system.children import python
+
+    try:
+        archive = options.archive
+        if archive is None:
+            archive = RunFolders.of_user().begin(options.command[0], options.keep)
+        archive = archive.absolute()
+        line = python("-m", "vmsonar.daemon", "--command", str(archive), options.interval)
+        recorder = Recorder(line)
+    except OSError as error:
+        return None, None, str(error)
+    # While the recorder starts, what the report needs is loaded.
+    import vmsonar_inspect.show.card  # noqa: F401
+
+    recorder.wait_ready()
+    return recorder, archive, recorder.trouble
+
+
+def _report(options: RunOptions, outcome: Outcome, archive: Path | None) -> None:
+    if outcome.trouble is not None and not options.quiet:
+        _say(f"not recorded, or not all of it: {outcome.trouble}")
+    use = _use(options, outcome, archive)
+    if not options.quiet:
+        from vmsonar_inspect.show.card import card_lines
+
+        _tell("\n".join(["", *card_lines(use, _width()), ""]))
+    _write(options, use, archive)
+
+
+def _use(options: RunOptions, outcome: Outcome, archive: Path | None) -> "RunUse":
+    """What the record tells; without one what wait4 told."""
+    from vmsonar_archive.system.errors import VmsonarError
+    from vmsonar_inspect.facts.runs import read_run
+
+    from vmsonar.collectors.process.command import full
+
+    told = full(list(options.command)), outcome.totals
+    try:
+        use = read_run(archive if outcome.is_recorded else None, *told)
+    except (VmsonarError, OSError):
+        use = read_run(None, *told)
+    use.trouble = outcome.trouble
+    elapsed = use.elapsed_seconds or 0.0
+    failed = use.exit_signal is not None or (use.exit_code and elapsed >= _EXAMINED)
+    if archive is not None and use.samples and not options.quiet and (elapsed >= _JUDGED or failed):
+        try:
+            from vmsonar_inspect.inspection import judge_run
+
+            judge_run(use, archive)
+        except (ImportError, VmsonarError):
+            pass  # without the extra [inspect] there are facts only
+    return use
+
+
+def _write(options: RunOptions, use: "RunUse", archive: Path | None) -> None:
+    """The files that were asked for; one that cannot be written is said, and the others are."""
+    if options.json is not None:
+        import msgspec
+
+        _replace(options.json, msgspec.json.format(msgspec.json.encode(use), indent=2) + b"\n")
+    if options.markdown is not None:
+        from vmsonar_inspect.show.card import card_markdown
+
+        with options.markdown.open("a", encoding="utf-8") as file:  # a CI job's summary has other parts
+            file.write(card_markdown(use))
+    if archive is None or not use.samples:
+        return
+    if options.html is not None:
+        _write_page(options.html, archive)
+    if options.bundle is not None:
+        from vmsonar_archive.bundle.make import bundle_to_file
+        from vmsonar_archive.bundle.worker import BundleOptions
+        from vmsonar_archive.system.progress import Progress
+
+        bundle_to_file(archive, options.bundle, Progress("bundling"), BundleOptions())
+
+
+def _replace(path: Path, content: bytes) -> None:
+    from vmsonar_archive.write.outputs import JSON, guard, whole
+
+    with whole(guard(path, [], JSON)) as file:
+        file.write(content)
+
+
+def _write_page(path: Path, archive: Path) -> None:
+    from datetime import UTC
+
+    from vmsonar_archive.system.rights import published
+    from vmsonar_archive.write.outputs import PAGE, guard
+    from vmsonar_inspect.inspection import InspectionSettings, opened
+    from vmsonar_inspect.show.page.build import write_page
+
+    place = guard(path, [archive], PAGE)
+    with opened([archive], InspectionSettings(), quiet=True) as inspection, published(place) as reached:
+        write_page(inspection, reached, UTC)
+
+
+def _width() -> int:
+    try:
+        return max(40, os.get_terminal_size(2).columns)
+    except OSError:
+        return 200
+
+
+def _say(text: object) -> None:
+    _tell(f"vmsonar: {' '.join(str(text).split())}\n")
+
+
+def _tell(text: str) -> None:
+    if sys.stderr is not None:  # closed by whoever started us
+        with suppress(OSError):
+            sys.stderr.write(text)
+            sys.stderr.flush()
