@@ -18,7 +18,6 @@ from vmsonar.collectors.process.lives import (
     Interval,
     Life,
     Look,
-    Reading,
     Unseen,
     cpu_clock,
     exact,
@@ -27,6 +26,7 @@ from vmsonar.collectors.process.lives import (
 )
 from vmsonar.collectors.process.pidfds import Pidfds
 from vmsonar.collectors.process.probes import Probe, group_of, is_group, is_there
+from vmsonar.collectors.process.reapers import Reapers
 from vmsonar.host.proc_pid import (
     CHILD_MAJOR,
     CHILD_SYSTEM,
@@ -44,7 +44,7 @@ from vmsonar.host.proc_pid import (
 
 # Seconds. To wake up costs more than an event, so the first event of a while is fetched at once and what follows after
 # ever longer pauses; a burst without any, since the usual buffer holds 512 events.
-_PAUSES = (0.01, 0.05, 0.25)
+_PAUSES = (0.01, 0.05, 0.1)
 _BURST = 64
 _QUIET = 0.5
 #: A group of its own that lived shorter than this belongs to the job of the process that started it.
@@ -84,10 +84,9 @@ class Lifeline:
         self._offset = 0
         self.lives: dict[int, Life] = {}
         self._young: dict[int, Life] = {}
-        self._dead: list[Death] = []
-        self._due: set[int] = set()
         #: Those of `lives` that were born while we listened, by parent.
         self._children: dict[int, set[int]] = {}
+        self._reapers = Reapers(self.lives, self._probe, self._has_silent_end)
         self._pidfds = Pidfds()
         #: Whose status a pidfd tells once they are waited for.
         self._untold: list[Death] = []
@@ -105,7 +104,7 @@ class Lifeline:
             self._drain()
             self._ask_pidfds()
             told, self._told = self._told, Interval(is_whole=self._connector is not None)
-            told.deaths += self._reaped()
+            told.deaths += self._reapers.take()
             for pid, life in self.lives.items():
                 if life.unseen.exits:
                     told.unseen[pid] = life.unseen
@@ -118,7 +117,7 @@ class Lifeline:
         """The deaths that were waited for since `take`."""
         with self.lock:
             self._drain()
-            return self._reaped()
+            return self._reapers.take()
 
     def is_behind(self, ended: Iterable[tuple[int, Life | None]], reapers: Iterable[int]) -> bool:
         """Whether the kernel has still to tell of one of these, or of a child that one of the reapers waited for.
@@ -134,7 +133,7 @@ class Lifeline:
     def is_unreaped(self, pid: int) -> bool:
         """Whether one with this pid has ended, and nobody has waited for it."""
         with self.lock:
-            return any(death.life.pid == pid for death in self._dead)
+            return self._reapers.is_unreaped(pid)
 
     def _has_silent_end(self, parent: int) -> bool:
         return not all(map(is_there, self._children.get(parent, ())))
@@ -197,7 +196,7 @@ class Lifeline:
         self.lives.clear()
         self._children.clear()
         self._young.clear()
-        self._due.clear()
+        self._reapers.due.clear()
         self._told.is_whole = False
 
     def _run(self) -> None:
@@ -254,7 +253,8 @@ class Lifeline:
             self._connector.lost = False
             self._forget()
         self._glance(now)
-        self._read_parents()
+        if self._reapers.due:
+            self._reapers.read(self._told)
         return len(events)
 
     def _take_brief(self, events: list[Event]) -> set[Event]:
@@ -358,9 +358,7 @@ class Lifeline:
             parent.unseen.add(life.unseen)
             parent.unseen.add(Unseen(1, *known_and_open(death), life.memory))
             return
-        self._dead.append(death)
-        if parent is None or life.pgid != parent.pgid:
-            self._due.add(reaper)
+        self._reapers.add(death, is_due=parent is None or life.pgid != parent.pgid)
         if parent is not None:
             parent.has_others = True
 
@@ -401,7 +399,7 @@ class Lifeline:
         return found
 
     def _ask_pidfds(self) -> None:
-        for death in [one for one in self._untold if self._is_reaped(one)]:
+        for death in [one for one in self._untold if self._reapers.is_reaped(one)]:
             self._untold.remove(death)
             death.status = self._pidfds.status(death.life)
             death.source = None if death.status is None else "pidfd"
@@ -474,51 +472,3 @@ class Lifeline:
                 return
         cmdline, cgroup = self._probe.text(life.pid, "cmdline"), self._probe.text(life.pid, "cgroup")
         life.look = Look(uid, found[0], cmdline, cgroup, int(found[1][3]), int(found[1][4]))
-
-    def _reaped(self) -> list[Death]:
-        """Takes out the deaths that somebody has waited for, or that nobody had to."""
-        return self._take_out([death for death in self._dead if self._is_reaped(death)])
-
-    def _is_reaped(self, death: Death) -> bool:
-        return death.life.pid in self.lives or not is_there(death.life.pid)
-
-    def _take_out(self, gone: list[Death]) -> list[Death]:
-        if gone:
-            taken = set(map(id, gone))
-            self._dead = [death for death in self._dead if id(death) not in taken]
-        return gone
-
-    def _read_parents(self) -> None:
-        """Reads the parents that have waited for a child of another job, each until nothing more has ended."""
-        if not self._due:
-            return
-        by_reaper: dict[int, list[Death]] = {}
-        # Deaths below other parents wait: they belong to the next reading of theirs.
-        for death in self._take_out(
-            [one for one in self._dead if one.reaper in self._due and self._is_reaped(one)]
-        ):
-            by_reaper.setdefault(death.reaper, []).append(death)
-        for pid, deaths in by_reaper.items():
-            self._read_parent(pid, deaths)
-        self._due = {death.reaper for death in self._dead} & self._due
-
-    def _read_parent(self, pid: int, deaths: list[Death]) -> None:
-        for _ in range(4):
-            found, moved = self._probe.stat(pid), self._probe.io(pid)
-            more = self._take_out([one for one in self._dead if one.reaper == pid and self._is_reaped(one)])
-            deaths += more
-            if not more:
-                break
-        if found is None:
-            self._told.deaths += deaths
-            return
-        if self._has_silent_end(pid):
-            self._dead += deaths  # the rise holds more than we were told of: read again when we know
-            return
-        life = self.lives.get(pid)
-        unseen = Unseen()
-        if life is not None:
-            unseen, life.unseen = life.unseen, unseen
-            life.start_ticks = int(found[1][START])
-        reaped = used(found[1], CHILD_USER, CHILD_SYSTEM, CHILD_MAJOR)
-        self._told.readings.append(Reading(pid, int(found[1][START]), reaped, moved, deaths, unseen))
