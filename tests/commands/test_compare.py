@@ -96,7 +96,9 @@ def test_a_file_that_cannot_be_written_is_told_and_the_code_is_still_the_command
 
 def test_jobs_of_any_archive_can_be_compared(tmp_path):
     run(tmp_path, "--quiet", "--archive", tmp_path / "a", "--", "sh", "-c", "sleep 1.5")
-    found = json.loads(_vmsonar(tmp_path, "compare", f"{tmp_path}/a", f"{tmp_path}/a#sleep", "--json"))
+    (job,) = json.loads(_vmsonar(tmp_path, "inspect", tmp_path / "a", "jobs", "--json"))["rows"]
+    sides = tmp_path / "a", f"{tmp_path}/a#{job['job']}"
+    found = json.loads(_vmsonar(tmp_path, "compare", *sides, "--json"))
     elapsed = next(each for each in found["differences"] if each["measure"] == "elapsed")
     assert elapsed["before"] == pytest.approx(elapsed["after"], abs=1.5)
 

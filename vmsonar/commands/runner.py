@@ -1,5 +1,6 @@
 """One command from start to card, for `vmsonar run`: without typer, so that the command begins a little sooner."""
 
+import gc
 import os
 import shutil
 import signal
@@ -59,6 +60,7 @@ def run_and_report(options: RunOptions) -> NoReturn:
     """Runs the command, tells what it used, and ends as it did."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    gc.disable()  # we live shortly, or wait
     recorder, archive, trouble = _record(options)
     try:
         outcome = supervise(list(options.command), recorder)

@@ -1,5 +1,6 @@
 """`python -m vmsonar.daemon`: the recorder, in a process that imports nothing it can do without."""
 
+import gc
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     defer_imports()
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["--command"]:
+        gc.disable()  # until all is loaded: a command waits for us
         from vmsonar.daemon.command_recorder import main as record_command
 
         return record_command(arguments[1:])

@@ -5,6 +5,7 @@ To here: `command` with the pid and the arguments, which begins when we say `go`
 its own figures can still be read; then its status and totals. Without them we go on until the command has ended.
 """
 
+import gc
 import os
 import select
 import signal
@@ -79,6 +80,7 @@ class CommandRecorder:
         try:
             self._session.record([EventRow(event_type="daemon_start", detail=f"vmsonar {__version__}")])
             self._channel.send(b"ready")
+            gc.enable()
             if self._begin(self._channel.recv(PACKET)):
                 self._follow()
         finally:
@@ -101,6 +103,9 @@ class CommandRecorder:
         self._group = OwnGroup.make(self._config.host, pid)
         self._descent.group = None if self._group is None else self._group.path
         self._descent.begin(pid)
+        cpus = len(os.sched_getaffinity(pid))
+        began, self._began = self._clock.now(), self._clock.boottime_ns()
+        self._channel.send(b"go")
         stat = read_stat(self._config.host.proc, pid)
         limits = limits_of(self._config.host, pid)
         told = full if self._config.command_line == "program" else policy(self._config.command_line)
@@ -108,13 +113,11 @@ class CommandRecorder:
             pid=pid,
             start_ticks=None if stat is None else int(stat[START]),
             command=told(arguments(line)),
-            started=self._clock.now(),
-            cpus_available=len(os.sched_getaffinity(pid)),
+            started=began,
+            cpus_available=cpus,
             cpu_quota=limits.cpu,
             memory_limit=limits.memory,
         )
-        self._began = self._clock.boottime_ns()
-        self._channel.send(b"go")
         return True
 
     def _follow(self) -> None:

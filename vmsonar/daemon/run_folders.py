@@ -30,7 +30,9 @@ class RunFolders:
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.prune(max(0, keep - 1), most)
         name = "".join(letter if letter.isalnum() else "-" for letter in os.path.basename(command))[:24]
-        folder = self.root / f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(3)}-{name}"
+        seconds, rest = divmod(time.time_ns(), 10**9)
+        when = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(seconds))}.{rest // 10**3:06d}"
+        folder = self.root / f"{when}-{secrets.token_hex(2)}-{name}"
         folder.mkdir(mode=0o700)
         return folder
 
