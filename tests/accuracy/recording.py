@@ -146,7 +146,7 @@ class Recorded:
 
     def was_away(self, begun: int, ended: int) -> bool:
         """Whether a recorder that was interrupted was not there for a part of that time."""
-        moments = pairwise(zip(self.times, self.runs, strict=True))
+        moments = pairwise(zip(self.times, self.runs, strict=False))
         gaps = [(one, other) for (one, run), (other, another) in moments if run != another]
         is_interrupted = self.mode.life in ("sigterm", "sigkill")
         return is_interrupted and any(begun < other and ended > one for one, other in gaps)

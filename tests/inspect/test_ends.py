@@ -1,7 +1,6 @@
 """Every way to die gets its sentence, with the evidence, and none that is not its own."""
 
 import json
-import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +11,7 @@ from vmsonar_archive.records import EventRow, GapRow
 from vmsonar_inspect.inspection import Inspection, InspectionSettings, opened
 
 from tests.inspect.show.comparing import compare
+from tests.inspect.show.pages import data_of
 from tests.making.deaths import DEATHS, KILL, TERM, make_deaths, places
 from tests.making.machines import GIB, START, Box, Load, Machine, box_id
 from vmsonar.cli import run
@@ -199,13 +199,12 @@ def test_the_list_of_events_looks_as_expected(
 
 def test_the_page_lists_the_events_and_marks_what_went_wrong(graveyard: Path, tmp_path: Path) -> None:
     assert run(["inspect", str(graveyard), "--html", str(tmp_path / "page.html")]) == 0
-    page = (tmp_path / "page.html").read_text()
-    data = json.loads(re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)[0])
-    pgid, last = places()["full disk"]
-    assert [START.timestamp() + last + 3, f"job {pgid} {DEATHS['full disk'].words}"] in data["marks"]
-    listed = page.split('id="events"', 1)[1]
+    tables = data_of(tmp_path / "page.html")["tables"]
+    _, last = places()["full disk"]
+    assert START.timestamp() + last + 3 in [span[0] for span in tables["wrong"]["spans"]]
+    listed = json.dumps(tables["events"], ensure_ascii=False)
     assert DEATHS["full disk"].words in listed
-    assert "<td>exit 0</td>" not in listed
+    assert '"exit 0"' not in listed
 
 
 @pytest.mark.parametrize(

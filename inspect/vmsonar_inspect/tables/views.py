@@ -261,8 +261,11 @@ def view(name: str, **words: str) -> View:
     """
     text = _read(f"{_QUERIES.get(name, name)}.sql").format_map(_Words(_WORDS.get(name, {}) | words))
     lines = text.splitlines()
-    found = [match for line in lines[1:] if (match := _COLUMN.search(line))]
-    return View(name, lines[0].removeprefix("-- "), text, {match[1]: match[2] for match in found})
+    columns: dict[str, str] = {}
+    for match in filter(None, map(_COLUMN.search, lines[1:])):
+        columns.pop(match[1], None)  # a shared part may explain one before its place
+        columns[match[1]] = match[2]
+    return View(name, lines[0].removeprefix("-- "), text, columns)
 
 
 def histogram(name: str, unnest: str) -> str:

@@ -100,7 +100,11 @@ def _rows() -> dict[str, list[bytes]]:
         ],
         "event": [
             EventRow(
-                event_type="container_die", container_id=CONTAINER, detail="canary died", program="canary-run"
+                event_type="container_die",
+                container_id=CONTAINER,
+                detail="canary died",
+                program="canary-run",
+                started_by="canary-starter",
             )
         ],
         "gap": [GapRow(collector="docker", reason="permission", detail="/run/canary.sock")],

@@ -12,6 +12,7 @@ from vmsonar_archive.records import JobRow
 
 from tests.collectors.process.recorder import Recorder, recording
 from tests.parts import requires
+from tests.real.wait import let_pass
 
 pytestmark = requires("connector")
 
@@ -77,7 +78,7 @@ def test_a_zombie_keeps_its_own_end_and_time(recorder: Recorder) -> None:
     os.waitid(os.P_PID, ended, os.WEXITED | os.WNOWAIT)
     died = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     recorder.sample()
-    time.sleep(1.2)
+    let_pass(1.2)
     recorder.sample()
     os.waitpid(ended, 0)
     recorder.sample()
@@ -146,7 +147,7 @@ def test_many_small_children_lose_nothing_to_rounding(recorder: Recorder) -> Non
         os._exit(0)
     while not os.waitid(os.P_PID, parent, os.WEXITED | os.WNOHANG | os.WNOWAIT):
         recorder.sample()
-        time.sleep(0.05)
+        let_pass(0.05)
     os.waitpid(parent, 0)
     after = os.times()
     recorder.sample()

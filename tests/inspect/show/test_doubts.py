@@ -14,6 +14,7 @@ from vmsonar_inspect.facts.fields import shown_field
 from vmsonar_inspect.facts.model import JobUse, NodeUse, Use
 from vmsonar_inspect.show.terminal.lists import size_sentence
 
+from tests.inspect.show.pages import data_of
 from tests.making import lives
 from tests.making.lives import make_lives
 from vmsonar.cli import run
@@ -88,8 +89,9 @@ def test_the_page_has_the_marks_and_explains_them(
 ) -> None:
     ask(capsys, archive, "--html", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
+    drawn = json.dumps(data_of(tmp_path / "page.html"), ensure_ascii=False)
     for words in ("≤25 s", "~128 MiB", "≥2.0 s", "≥ at least; ≤ at most; ~ estimated"):
-        assert words in page
+        assert words in page + drawn
 
 
 def test_json_has_bounds_sources_and_utc(

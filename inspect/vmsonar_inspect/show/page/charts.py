@@ -26,6 +26,8 @@ _LONGEST_NAME = 60
 #: Zones change their offset at quarters of an hour.
 _QUARTER = 900
 _MOST_QUARTERS = 40_000
+# The last day that Python knows, less one: a clock may have been far away.
+_LATEST = datetime(9999, 12, 30, tzinfo=UTC).timestamp()
 
 Chart = dict[str, Any]
 Groups = list[tuple[str, int, list[Record]]]
@@ -56,11 +58,12 @@ def _zones(first: float, length: float, zone: tzinfo) -> list[tuple[float, float
     found: list[tuple[float, float, str]] = []
     begin, stride = first // _QUARTER * _QUARTER, max(_QUARTER, length / _MOST_QUARTERS)
     for number in range(int(length / stride) + 2):
-        local = in_zone(datetime.fromtimestamp(begin + number * stride, UTC), zone)
+        moment = min(begin + number * stride, _LATEST)
+        local = in_zone(datetime.fromtimestamp(moment, UTC), zone)
         offset = local.utcoffset()
         shown = (0.0 if offset is None else offset.total_seconds(), local.tzname() or "")
         if not found or shown != found[-1][1:]:
-            found.append((begin + number * stride, *shown))
+            found.append((moment, *shown))
     return found
 
 
