@@ -186,7 +186,8 @@ class _Round:
 
     def match(self, child: Process) -> Batch | None:
         """The batch that holds this child's time, out of which what is known of it is taken."""
-        known = plus(child.used, child.counted_reaped)
+        # What it owes is of children that were credited whole, while its own counters cut them to ticks.
+        known = plus(plus(child.used, child.counted_reaped), (child.owed, 0, 0))
         for batch in self._possible(child):
             short = known[0] + known[1] - batch.rest[0] - batch.rest[1]
             if short <= ROUNDING:

@@ -45,6 +45,7 @@ class Shares:
             home.doubt(low=min(batch.foreign, home.user + home.system + left - home.low_gap))
         caps = self._caps(batch, left)
         self._note_source(batch)
+        self._doubt_orphans(batch, left)
         if home is None or left < NEGLIGIBLE or (not caps and self._is_whole):
             likely = _busiest(batch, home) if left < NEGLIGIBLE or home is None else home
             if likely is not None:
@@ -54,12 +55,23 @@ class Shares:
         else:
             self._estimate(batch, caps, left, home)
 
+    def _doubt_orphans(self, batch: Batch, left: int) -> None:
+        """Children that a process never waited for come to its own reaper, and nobody knows when."""
+        for child in batch.children:
+            death = child.death
+            if death is None or death.final is None or child.job is None or batch.reaper.job is None:
+                continue
+            orphaned = min(left, _most(death.life.unseen) - sum(death.final[1][:2]))
+            if orphaned >= NEGLIGIBLE and child.job is not batch.reaper.job:
+                child.job.doubt(high=orphaned)
+                batch.reaper.job.doubt(low=orphaned)
+
     def _caps(self, batch: Batch, left: int) -> dict[Job, int]:
         """The jobs that the rest may belong to, with the most each can have of it."""
         caps: dict[Job, int] = {}
         for child in batch.children:
-            if child.job is not None and (open_ := self._open(child)):
-                caps[child.job] = caps.get(child.job, 0) + open_
+            if child.job is not None and not has_final(child):
+                caps[child.job] = caps.get(child.job, 0) + self._open(child)
         home, unseen = batch.reaper.job, batch.unseen
         if home is not None and unseen is not None and unseen.exits:
             caps[home] = caps.get(home, 0) + _most(unseen)
@@ -67,15 +79,10 @@ class Shares:
 
     def _open(self, child: Process) -> int:
         """The most that it, and children of its own that nobody saw, can have used after it was looked at."""
-        if not self._is_whole and not has_final(
-            child
-        ):  # it may have had any number of children that nobody saw
+        if not self._is_whole:  # it may have had any number of children that nobody saw
             return (self._now - self._before) * CPUS + ROUNDING
         if (death := child.death) is not None:
-            unseen = _most(death.life.unseen)
-            if death.final is not None:  # children that it never waited for came to its own reaper
-                return max(0, unseen - sum(death.final[1][:2]))
-            return known_and_open(death, self._before)[1] + ROUNDING + unseen
+            return known_and_open(death, self._before)[1] + ROUNDING + _most(death.life.unseen)
         return (self._now - self._before) * min(max(1, child.threads), CPUS) + ROUNDING
 
     def _split(self, batch: Batch, caps: dict[Job, int], left: int, home: Job) -> None:
