@@ -44,7 +44,7 @@ from vmsonar.host.proc_pid import (
 
 # Seconds. To wake up costs more than an event, so the first event of a while is fetched at once and what follows after
 # ever longer pauses; a burst without any, since the usual buffer holds 512 events.
-_PAUSES = (0.01, 0.05, 0.1)
+_PAUSES = (0.01, 0.05, 0.25)
 _BURST = 64
 _QUIET = 0.5
 #: A group of its own that lived shorter than this belongs to the job of the process that started it.
