@@ -66,10 +66,6 @@ class Accounting:
                 round_.give_up(child, self._table.ignores_children)
         if interval is not None and is_whole:
             self._credit_silent(round_, interval)
-            for process in gone:
-                life = None if process.death is None else process.death.life
-                if life is not None and life.is_deaf and process.job is not None:
-                    _credit_unheard(process.job, life.unseen)
         round_.share_out()
         for process in round_.with_child_io:
             self._table.encode_again(process)
@@ -85,15 +81,29 @@ class Accounting:
 
     def _credit_silent(self, round_: "_Round", interval: Interval) -> None:
         """Gives a job what glances saw of its members that nobody waited for."""
-        unseen: dict[int, Unseen] = {}
-        for pid, some in (*interval.unseen.items(), *((one.pid, one.unseen) for one in interval.readings)):
-            unseen.setdefault(pid, Unseen()).add(some)
-        for pid, some in unseen.items():
-            reaper = self._table.by_pid.get(pid)
-            if reaper is None or reaper.job is None or round_.has_risen(reaper):
+        unseen: dict[Process, Unseen] = {}
+        found = [(self._table.by_pid.get(pid), some) for pid, some in interval.unseen.items()]
+        found += [(round_.read_process(reading), reading.unseen) for reading in interval.readings]
+        found += [
+            (process, process.death.life.unseen) for process in round_.gone if process.death is not None
+        ]
+        for reaper, some in found:
+            if reaper is not None and some.exits:
+                unseen.setdefault(reaper, Unseen()).add(some)
+        for reaper, some in unseen.items():
+            if reaper.job is None or some.known + some.open <= NEGLIGIBLE or round_.has_risen(reaper):
                 continue
-            if some.known + some.open > NEGLIGIBLE and self._table.ignores_children(reaper):
+            is_deaf = self._is_deaf(reaper)
+            if is_deaf:
                 _credit_unheard(reaper.job, some)
+            elif is_deaf is None and has_final(
+                reaper
+            ):  # it ended, nobody asked, and it was told of none of them
+                reaper.job.doubt(high=some.known + some.open)
+
+    def _is_deaf(self, reaper: Process) -> bool | None:
+        """Whether it ignores, or ignored, SIGCHLD; None where it ended before it was asked."""
+        return self._table.ignores_children(reaper) if reaper.death is None else reaper.death.life.is_deaf
 
 
 class _Round:
@@ -118,7 +128,7 @@ class _Round:
         """Takes what parents gained at moments between the samples."""
         by_death = {process.death: process for process in self.gone if process.death is not None}
         for reading in readings:
-            reaper = self._read_process(reading)
+            reaper = self.read_process(reading)
             if reaper is None:
                 continue
             batch = self._add(reaper, reading.reaped, reading.moved, reading.unseen)
@@ -127,7 +137,7 @@ class _Round:
                 if child is not None:
                     self._read[child] = batch
 
-    def _read_process(self, reading: Reading) -> Process | None:
+    def read_process(self, reading: Reading) -> Process | None:
         alive = self._by_pid.get(reading.pid)
         known = [*self._gone_by_pid.get(reading.pid, ()), *([] if alive is None else [alive])]
         return next((process for process in known if process.start_ticks == reading.start_ticks), None)

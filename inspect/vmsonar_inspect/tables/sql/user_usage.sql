@@ -32,7 +32,7 @@ summed AS (
         SUM(cpu_seconds) AS cpu_seconds,
         SUM(COALESCE(cpu_seconds_low, cpu_seconds)) AS cpu_seconds_low,
         SUM(COALESCE(cpu_seconds_high, cpu_seconds)) AS cpu_seconds_high,
-        COUNT(CASE WHEN unattributed AND cpu_seconds_high IS NULL THEN 1 END) AS unbounded,
+        COUNT(CASE WHEN unattributed AND cpu_seconds_low IS NULL AND cpu_seconds_high IS NULL THEN 1 END) AS unbounded,
         MAX(cpu_source) AS cpu_source,
         MIN(memory_source) AS memory_source,
         MAX(cores_peak) AS job_cores_peak,
