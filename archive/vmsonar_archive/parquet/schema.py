@@ -144,7 +144,7 @@ SERIES_KEYS: dict[str, tuple[str, ...]] = {
     "energy": ("meter",),
     "gpu": ("gpu_uuid",),
     "gpu_process": ("gpu_uuid", "pid"),
-    "command_run": ("pid", "start_ticks"),
+    "command_run": ("pid",),
     "container": ("container_id",),
     "container_info": ("container_id",),
     "job": ("pgid", "start_ticks"),
