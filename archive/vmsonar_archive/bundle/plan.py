@@ -65,13 +65,14 @@ def plan_whole(snapshot: ArchiveSnapshot) -> BundlePlan:
         files=described,
     )
     fixed = fixed_items(snapshot.archive_json, snapshot.journal)
-    return BundlePlan(bag_folder(snapshot.identity, last), record, [*fixed, *items], findings)
+    return BundlePlan(bag_folder(snapshot.identity, first, last), record, [*fixed, *items], findings)
 
 
-def bag_folder(identity: ArchiveIdentity, last: datetime | None) -> str:
+def bag_folder(identity: ArchiveIdentity, first: datetime | None, last: datetime | None) -> str:
     """The bag's own name."""
     node = identity.hostname_short or identity.instance_id or identity.machine_id
-    return bag.bag_name(node, identity.archive, last or identity.created)
+    begin = first or identity.created
+    return bag.bag_name(node, identity.archive, begin, last or begin)
 
 
 def span_of(known: Sequence[ContentFacts]) -> tuple[datetime | None, datetime | None]:

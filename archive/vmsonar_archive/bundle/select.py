@@ -247,7 +247,7 @@ def _finish(snapshot: ArchiveSnapshot, selection: BundleSelection, draft: _Draft
         left_out=sorted(draft.left_out),
     )
     items = [*fixed_items(archive_json, journal), *draft.items]
-    return BundlePlan(bag_folder(identity, last), record, items, draft.findings)
+    return BundlePlan(bag_folder(identity, first, last), record, items, draft.findings)
 
 
 def _span(snapshot: ArchiveSnapshot, draft: _Draft) -> tuple[datetime | None, datetime | None]:

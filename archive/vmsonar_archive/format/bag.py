@@ -1,5 +1,6 @@
 """The bytes of a bundle: the order of its files, tar headers (ustar), BagIt's tag files (RFC 8493), bundle.json."""
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -48,10 +49,14 @@ def rank(name: str) -> tuple[int, str] | None:
     return (len(_BEFORE), path) if layout.is_archived(path) and name != path else None
 
 
-def bag_name(node: str, archive: str, last: datetime) -> str:
-    """Node, time of the last record and the archive's first digits: the bag's folder, and the file's usual name."""
+def bag_name(node: str, archive: str, first: datetime, last: datetime) -> str:
+    """Node, time of the last record, and eight digits made of the archive and the time covered.
+
+    It is the bag's folder and the file's usual name: two increments of one second must not have the same.
+    """
     safe = _UNSAFE.sub("-", node).strip("-")[:63] or "node"
-    return f"{safe}_{last.year:04}{last:%m%dT%H%M%S}_{_UNSAFE.sub('-', archive)[:8]}"
+    covered = f"{archive} {first.isoformat()} {last.isoformat()}"
+    return f"{safe}_{last.year:04}{last:%m%dT%H%M%S}_{hashlib.sha256(covered.encode()).hexdigest()[:8]}"
 
 
 def is_bag_name(name: str) -> bool:
