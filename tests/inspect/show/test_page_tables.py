@@ -44,9 +44,9 @@ def test_a_column_sorts_both_ways_and_back(browser: Browser, page: Path) -> None
     show(browser, page, width=1400)
     assert rows(browser, "jobs")[0] == "499"
     for first, way in (("499", "descending"), ("100", "ascending"), ("499", "none")):
-        click(browser, "#jobs th:nth-child(7) button")
+        click(browser, "#jobs th:nth-child(8) button")
         assert rows(browser, "jobs")[0] == first
-        assert browser.evaluate("document.querySelector('#jobs th:nth-child(7)').ariaSort") == way
+        assert browser.evaluate("document.querySelector('#jobs th:nth-child(8)').ariaSort") == way
     click(browser, "#jobs th:nth-child(1) button")
     assert rows(browser, "jobs")[:2] == ["100", "101"]
 
@@ -54,7 +54,7 @@ def test_a_column_sorts_both_ways_and_back(browser: Browser, page: Path) -> None
 def test_figures_sort_by_their_value(browser: Browser, known_page: Path) -> None:
     """2.0 h, 50 min and 0 s of CPU time: as text they would be in another order."""
     show(browser, known_page, "#jobs.sort=cpu_seconds", width=1400)
-    assert [row[6] for row in rows(browser, "jobs", 7)] == ["0 s", "50 min", "2.0 h"]
+    assert [row[7] for row in rows(browser, "jobs", 8)] == ["0 s", "50 min", "2.0 h"]
 
 
 def test_search_and_choice_narrow_a_table(browser: Browser, page: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_link_keeps_sort_search_and_choice(browser: Browser, page: Path) -> No
     show(browser, page, width=1400)
     ask(browser, "#jobs input", "step12")
     ask(browser, "#jobs select", "anna", "change")
-    click(browser, "#jobs th:nth-child(7) button")
+    click(browser, "#jobs th:nth-child(8) button")
     before = rows(browser, "jobs", 7)
     kept = fragment(browser)
     show(browser, page, kept, width=1400)
