@@ -118,7 +118,7 @@ def test_the_time_shown_filters_the_tables(browser: Browser, page: Path) -> None
     assert rows(browser, "jobs") == ["100", "300"]
     said = browser.evaluate("document.querySelector('#jobs .count').textContent")
     assert said == "2 of 3 in the time shown; their figures are of the full recording"
-    assert rows(browser, "programs") == ["Python", "simulate", "Shell"]
+    assert rows(browser, "programs") == ["Python", "Shell"]
 
 
 def test_a_peak_survives_narrow_windows(browser: Browser, tmp_path: Path) -> None:

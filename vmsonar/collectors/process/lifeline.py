@@ -306,7 +306,9 @@ class Lifeline:
             self.members.add(pid)
         life.due = when + _FIRST_GLANCE
         self._next_glance = self._next_glance or life.due
-        life.pgid = group_of(pid) or pgid  # a shell gives it a group of its own at once: nothing was used before
+        life.pgid = (
+            group_of(pid) or pgid
+        )  # a shell gives it a group of its own at once: nothing was used before
 
     def _end(self, when: int, task: int, pid: int, status: int, reaper: int) -> None:
         life = self.lives.get(pid)

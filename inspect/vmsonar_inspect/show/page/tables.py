@@ -9,7 +9,7 @@ import msgspec
 
 from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.fields import shown_field
-from vmsonar_inspect.facts.model import Energy, Happening, Size
+from vmsonar_inspect.facts.model import Energy, Happening, JobUse, Size
 from vmsonar_inspect.inspection import Inspection
 from vmsonar_inspect.show.answers import Summary
 from vmsonar_inspect.show.columns import Column, columns_of, legend
@@ -81,6 +81,14 @@ def _span(row: Any) -> list[float]:
     return [] if begin is None else [begin.timestamp(), (end or begin).timestamp()]
 
 
+def _program(job: JobUse) -> str:
+    return shown_field(JobUse, "program").write(job.program)
+
+
+#: A job is called by its label; its program is what the programs' table chooses jobs by.
+_PROGRAM = Column("program", 20, title="program", write=_program, right=False)
+
+
 def machine_tables(inspection: Inspection, found: Summary, zone: tzinfo) -> dict[str, Table]:
     """Every table of one machine that has rows."""
     # What ended well is in the jobs' own rows.
@@ -89,7 +97,8 @@ def machine_tables(inspection: Inspection, found: Summary, zone: tzinfo) -> dict
     users, programs = inspection.users(zone), inspection.programs(zone)
 
     def listed(title: str, view: str, rows: Sequence[Any], *rest: str, **more: Any) -> Table:
-        return table(title, _command_early(columns_of(view, zone)), rows, *rest, **more)
+        columns = _command_early(columns_of(view, zone))
+        return table(title, [*columns, *([_PROGRAM] if view == "jobs" else [])], rows, *rest, **more)
 
     every = {
         "jobs": listed("Jobs", "jobs", found.jobs, ids=lambda job: job.series_id),
