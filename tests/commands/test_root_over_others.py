@@ -57,9 +57,11 @@ RUNS: dict[str, str] = {
     "export parquet": "export {tree} --to parquet -o {output}/lake",
     "export sonar": "export {tree} --to sonar -o {output}/sonar",
     "derive": "derive --archive {tree}",
+    "compare": "compare {tree} {tree}",
+    "top": "top {tree}",
 }
-#: Commands that open no archive.
-WITHOUT = {"sysinfo", "install", "uninstall", "cloud-init"}
+#: Commands that open no archive, or only one that they made themselves.
+WITHOUT = {"sysinfo", "install", "uninstall", "cloud-init", "run", "runs"}
 #: A few trees with many traps each, for every day.
 SHORT = (
     "namespace is a FIFO + today is a link + tables are FIFOs + uploads are a link + the state is made of links",
