@@ -272,7 +272,9 @@ class Lifeline:
                     births[child] = event
             elif (birth := births.pop(pid, None)) is not None and task == pid and not status:
                 parent = self.lives.get(birth[3])
-                if parent is not None and reaper in (parent.pid, 0) and not is_group(pid):
+                if parent is None or reaper not in (parent.pid, 0):
+                    continue
+                if not is_there(pid) and not is_group(pid):  # of a zombie the name can be read
                     parent.unseen.add(Unseen(1, 0, when - birth[1]))
                     self._told.counted[b"", False] += 1
                     brief.update((birth, event))
