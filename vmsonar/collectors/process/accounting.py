@@ -62,6 +62,7 @@ class Accounting:
                 self._note_silence(round_, batch, child)
             elif child in late:
                 postponed.add(child)  # its reaper was read before it was reaped; the next sample has it
+                child.last_seen = child.last_seen or self._before
             else:
                 round_.give_up(child, self._table.ignores_children)
         if interval is not None and is_whole:

@@ -93,6 +93,8 @@ class Process(Footprint):
     pace: int = 0
     paced: int = 0
     io_pace: int = 0
+    #: Of one that was found gone and left for the next sample: when the sample before that was.
+    last_seen: int = 0
     #: What the kernel told of its birth and its end.
     life: Life | None = None
     death: Death | None = None

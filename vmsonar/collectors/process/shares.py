@@ -79,11 +79,12 @@ class Shares:
 
     def _open(self, child: Process) -> int:
         """The most that it, and children of its own that nobody saw, can have used after it was looked at."""
+        before = child.last_seen or self._before
         if not self._is_whole:  # it may have had any number of children that nobody saw
-            return (self._now - self._before) * CPUS + ROUNDING
+            return (self._now - before) * CPUS + ROUNDING
         if (death := child.death) is not None:
-            return known_and_open(death, self._before)[1] + ROUNDING + _most(death.life.unseen)
-        return (self._now - self._before) * min(max(1, child.threads), CPUS) + ROUNDING
+            return known_and_open(death, before)[1] + ROUNDING + _most(death.life.unseen)
+        return (self._now - before) * min(max(1, child.threads), CPUS) + ROUNDING
 
     def _split(self, batch: Batch, caps: dict[Job, int], left: int, home: Job) -> None:
         """Everybody has what no other can have used; the rest stays with the parent's job, or with the user."""
