@@ -244,7 +244,8 @@ class ProcessCollector(Collector):
             comm = process.comm
             found = look(process)
             if found == GONE:
-                late.add(process)
+                if self._lifeline is not None and self._lifeline.trouble is None:
+                    late.add(process)  # its end is told; else the next sample finds it missing
             elif found == CHANGED:
                 looked.append(process)
                 if process.looks == 2 or process.comm is not comm:

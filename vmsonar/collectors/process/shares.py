@@ -80,8 +80,9 @@ class Shares:
     def _open(self, child: Process) -> int:
         """The most that it, and children of its own that nobody saw, can have used after it was looked at."""
         before = child.last_seen or self._before
-        if not self._is_whole:  # it may have had any number of children that nobody saw
-            return (self._now - before) * CPUS + ROUNDING
+        if not self._is_whole:
+            # It may have had any number of children that nobody saw, and a slow sample read it long before its end.
+            return 2 * (self._now - before) * CPUS + ROUNDING
         if (death := child.death) is not None:
             return known_and_open(death, before)[1] + ROUNDING + _most(death.life.unseen)
         return (self._now - before) * min(max(1, child.threads), CPUS) + ROUNDING
