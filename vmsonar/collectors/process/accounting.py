@@ -330,9 +330,9 @@ def _take_final(process: Process) -> bool:
     if death.final is not None:
         process.used, process.reaped = death.final
         process.moved = death.moved if death.moved is not None else process.moved
-    account = death.account
+    account, is_new = death.account, death.final is not None
     if account is not None and process.moved is None and account.is_whole:
-        process.moved = (account.read_bytes, account.write_bytes)
+        process.moved, is_new = (account.read_bytes, account.write_bytes), True
     if death.final is not None:
         return True
     if account is not None and account.cpu_low_ns >= process.used[0] + process.used[1]:
@@ -343,7 +343,7 @@ def _take_final(process: Process) -> bool:
     if seen > process.used[0] + process.used[1]:
         process.used = (seen - process.used[1], process.used[1], process.used[2])
         return True
-    return False
+    return is_new
 
 
 def _credit_unheard(job: Job, unseen: Unseen) -> None:
