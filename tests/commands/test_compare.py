@@ -90,7 +90,7 @@ def test_a_file_that_cannot_be_written_is_told_and_the_code_is_still_the_command
     (tmp_path / "mine.json").write_text("precious")
     done = run(tmp_path, "--quiet", "--json", tmp_path / "mine.json", "--", "sh", "-c", "exit 4")
     assert done.returncode == 4
-    assert done.stderr.startswith(b"vmsonar: no report: ")
+    assert done.stderr.startswith(b"vmsonar: no --json: ")
     assert (tmp_path / "mine.json").read_text() == "precious"
 
 

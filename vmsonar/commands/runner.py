@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Seconds from which on a command is judged, and from which on a failure is looked into.
 _JUDGED, _EXAMINED = 20.0, 2.0
+# Signals that need no explanation.
+_PLAIN = (None, signal.SIGINT, signal.SIGPIPE)
 
 
 @dataclass(frozen=True)
@@ -126,48 +128,43 @@ def _use(options: RunOptions, outcome: Outcome, archive: Path | None) -> "RunUse
         use = read_run(None, *told)
     use.trouble = outcome.trouble
     elapsed = use.elapsed_seconds or 0.0
-    failed = use.exit_signal is not None or (use.exit_code and elapsed >= _EXAMINED)
+    failed = use.exit_signal not in _PLAIN or (use.exit_code and elapsed >= _EXAMINED)
     if archive is not None and use.samples and not options.quiet and (elapsed >= _JUDGED or failed):
-        try:
+        with suppress(ImportError, VmsonarError):  # without the extra [inspect] there are facts only
             from vmsonar_inspect.inspection import judge_run
 
             judge_run(use, archive)
-        except (ImportError, VmsonarError):
-            pass  # without the extra [inspect] there are facts only
     return use
 
 
 def _write(options: RunOptions, use: "RunUse", archive: Path | None) -> None:
     """The files that were asked for; one that cannot be written is said, and the others are."""
-    if options.json is not None:
-        import msgspec
-
-        _replace(options.json, msgspec.json.format(msgspec.json.encode(use), indent=2) + b"\n")
-    if options.markdown is not None:
-        from vmsonar_inspect.show.card import card_markdown
-
-        with options.markdown.open("a", encoding="utf-8") as file:  # a CI job's summary has other parts
-            file.write(card_markdown(use))
-    if archive is None or not use.samples:
-        return
-    if options.html is not None:
-        _write_page(options.html, archive)
-    if options.bundle is not None:
-        from vmsonar_archive.bundle.make import bundle_to_file
-        from vmsonar_archive.bundle.worker import BundleOptions
-        from vmsonar_archive.system.progress import Progress
-
-        bundle_to_file(archive, options.bundle, Progress("bundling"), BundleOptions())
+    writers = {"json": _write_json, "markdown": _write_markdown, "html": _write_page, "bundle": _write_bundle}
+    for name, write in writers.items():
+        path: Path | None = getattr(options, name)
+        if path is not None:
+            try:
+                write(path, use, archive)
+            except Exception as error:  # whatever it is, the command's end is ours
+                _say(f"no --{name}: {error or type(error).__name__}")
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _write_json(path: Path, use: "RunUse", _: object) -> None:
+    import msgspec
     from vmsonar_archive.write.outputs import JSON, guard, whole
 
     with whole(guard(path, [], JSON)) as file:
-        file.write(content)
+        file.write(msgspec.json.format(msgspec.json.encode(use), indent=2) + b"\n")
 
 
-def _write_page(path: Path, archive: Path) -> None:
+def _write_markdown(path: Path, use: "RunUse", _: object) -> None:
+    from vmsonar_inspect.show.card import card_markdown
+
+    with path.open("a", encoding="utf-8") as file:  # a CI job's summary has other parts
+        file.write(card_markdown(use))
+
+
+def _write_page(path: Path, use: "RunUse", archive: Path | None) -> None:
     from datetime import UTC
 
     from vmsonar_archive.system.rights import published
@@ -175,9 +172,24 @@ def _write_page(path: Path, archive: Path) -> None:
     from vmsonar_inspect.inspection import InspectionSettings, opened
     from vmsonar_inspect.show.page.build import write_page
 
-    place = guard(path, [archive], PAGE)
-    with opened([archive], InspectionSettings(), quiet=True) as inspection, published(place) as reached:
+    record = _recorded(use, archive)
+    place = guard(path, [record], PAGE)
+    with opened([record], InspectionSettings(), quiet=True) as inspection, published(place) as reached:
         write_page(inspection, reached, UTC)
+
+
+def _write_bundle(path: Path, use: "RunUse", archive: Path | None) -> None:
+    from vmsonar_archive.bundle.make import bundle_to_file
+    from vmsonar_archive.bundle.worker import BundleOptions
+    from vmsonar_archive.system.progress import Progress
+
+    bundle_to_file(_recorded(use, archive), path, Progress("bundling"), BundleOptions())
+
+
+def _recorded(use: "RunUse", archive: Path | None) -> Path:
+    if archive is None or not use.samples:
+        raise OSError("there is no record")
+    return archive
 
 
 def _width() -> int:

@@ -1,4 +1,4 @@
-"""`python -m vmsonar.daemon --command DESCRIPTOR ARCHIVE INTERVAL`: records one command, for `vmsonar run`.
+"""`python -m vmsonar.daemon --command ARCHIVE INTERVAL DESCRIPTOR`: records one command, for `vmsonar run`.
 
 Packets over a SOCK_SEQPACKET socket. From here: `ready`, or `failed` and why; `go`, `collected`, `done`.
 To here: `command` with the pid and the arguments, which begins when we say `go`; `ended` while it is a zombie, so that
@@ -107,7 +107,6 @@ class CommandRecorder:
         began, self._began = self._clock.now(), self._clock.boottime_ns()
         self._channel.send(b"go")
         stat = read_stat(self._config.host.proc, pid)
-        limits = limits_of(self._config.host, pid)
         told = full if self._config.command_line == "program" else policy(self._config.command_line)
         self._row = CommandRunRow(
             pid=pid,
@@ -115,8 +114,7 @@ class CommandRecorder:
             command=told(arguments(line)),
             started=began,
             cpus_available=cpus,
-            cpu_quota=limits.cpu,
-            memory_limit=limits.memory,
+            **limits_of(self._config.host, pid),
         )
         return True
 
@@ -195,13 +193,14 @@ class CommandRecorder:
 
 def main(words: Sequence[str]) -> int:
     """Records, or says why that is not possible."""
-    channel = socket.socket(fileno=int(words[0]))
+    channel = socket.socket(fileno=int(words[2]))
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     raise_descriptor_limit()
     try:
-        CommandRecorder(channel, Path(words[1]), interval(words[2])).run()
+        CommandRecorder(channel, Path(words[0]), interval(words[1])).run()
     except (VmsonarError, OSError, ValueError) as error:
         with suppress(OSError):
             channel.send(f"failed {error}".encode()[:PACKET])

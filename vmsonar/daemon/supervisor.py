@@ -9,10 +9,12 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from resource import RUSAGE_SELF, getrusage
 from typing import Any, NoReturn
 
 #: The shell's codes for a command that is not there, and for one that may not be run.
@@ -36,7 +38,6 @@ class Outcome:
     exit_code: int
     #: SIGINT ended it and reached us too: the shell that waits for us must see us end by it.
     is_interrupted: bool = False
-    pid: int = 0
     totals: dict[str, Any] = field(default_factory=dict)
     #: Why there is no record, or not all of it.
     trouble: str | None = None
@@ -48,13 +49,21 @@ class Recorder:
 
     def __init__(self, line: list[str]) -> None:
         self.trouble: str | None = None
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._channel = ours
         self._is_ready = False
-        self.pid = os.fork()
-        if self.pid == 0:
-            _become_recorder(line, theirs.fileno())
-        theirs.close()
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            channel = fcntl.fcntl(theirs, fcntl.F_DUPFD, 3)  # our own streams may be closed
+        # A session of its own, so that no terminal reaches it, and nothing of ours held open.
+        self._process = subprocess.Popen(
+            [*line, str(channel)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            pass_fds=[channel],
+            start_new_session=True,
+        )
+        os.close(channel)
 
     def wait_ready(self) -> None:
         """Waits for it to be ready, but not for long: it may come to a command that runs already."""
@@ -81,14 +90,13 @@ class Recorder:
         if answer is not None and answer != b"0":
             self.trouble = f"{answer.decode()} samples could not be written: is the disk full?"
         self._channel.close()
-        with suppress(OSError):
-            os.waitpid(self.pid, os.WNOHANG)
+        self._process.poll()
         return answer is not None or self._is_ready
 
     def abandon(self) -> None:
         """Ends it: there is nothing to record."""
         self._channel.close()
-        os.waitpid(self.pid, 0)
+        self._process.wait()
 
     def _say(self, packet: bytes) -> None:
         if self.trouble is None:
@@ -112,23 +120,6 @@ class Recorder:
             if said in (b"", b"failed"):
                 self.trouble = rest.decode(errors="replace") if said else "the recorder ended early"
         return rest if self.trouble is None else None
-
-
-def _become_recorder(line: list[str], channel: int) -> NoReturn:
-    """A session of its own, so that no terminal reaches it, and nothing of ours held open."""
-    try:
-        channel = fcntl.fcntl(channel, fcntl.F_DUPFD, 3)  # our own streams may be closed
-        os.setsid()
-        os.chdir("/")
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for standard in (0, 1, 2):
-            os.dup2(nothing, standard)
-            os.set_inheritable(standard, True)  # also where it was the one that we opened
-        _close_all_but({0, 1, 2, channel})
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.execv(line[0], [*line[:-2], str(channel), *line[-2:]])  # noqa: S606 - no shell is wanted
-    finally:
-        os._exit(3)
 
 
 def _close_all_but(kept: set[int]) -> None:
@@ -219,9 +210,8 @@ class Command:
         self._mask = mask
         self._recorder = recorder
         self._is_interrupted = False
-        self._began = 0
-        self._started = 0
-        self.failure = 0
+        self._began = self._ended = self.failure = 0
+        self._own_peak = getrusage(RUSAGE_SELF).ru_maxrss
         self.pid = self._start()
 
     def _start(self) -> int:
@@ -236,7 +226,7 @@ class Command:
         os.close(teller)
         if self._recorder is not None:
             self._recorder.begin(pid, self._words)
-        self._started, self._began = time.time_ns(), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        self._began = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         os.write(opener, b".")
         os.close(opener)
         self.failure = int(os.read(failed, 16) or b"0")
@@ -317,10 +307,11 @@ class Command:
             "core_dumped": os.WCOREDUMP(status) or None,
             "user_time": round(used.ru_utime * 1e9),
             "system_time": round(used.ru_stime * 1e9),
-            "resident_peak": used.ru_maxrss * 1024,
+            # Until it became the command the process was a copy of ours, and is remembered with our size.
+            "resident_peak": used.ru_maxrss * 1024 if used.ru_maxrss > self._own_peak else None,
         }
         ended = self._is_interrupted and by_signal == signal.SIGINT
-        return Outcome(code if code is not None else 128 + (by_signal or 0), ended, self.pid, totals)
+        return Outcome(code if code is not None else 128 + (by_signal or 0), ended, totals)
 
 
 _IGNORES_CHILDREN = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN

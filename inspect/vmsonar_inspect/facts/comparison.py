@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from itertools import combinations
 from math import comb, sqrt
+from operator import attrgetter
 from statistics import median
 from typing import Annotated
 
@@ -15,7 +16,8 @@ import msgspec
 from vmsonar_archive.records.fields import about
 from vmsonar_archive.system.errors import UsageError
 
-from vmsonar_inspect.facts.quantities import CORES, COUNT, RATIO, SECONDS, SHARE, TEXT, AnswerPart
+from vmsonar_inspect.facts.fields import titled
+from vmsonar_inspect.facts.quantities import CORES, COUNT, ELAPSED, RATIO, SHARE, TEXT, AnswerPart
 from vmsonar_inspect.facts.runs import RunUse
 
 #: What is compared: the name in a gate, and the field.
@@ -29,7 +31,7 @@ MEASURES = {
     "waited_memory": "waited_memory",
     "waited_io": "waited_io",
     "gpu": "gpu_util",
-    "energy": "energy",
+    "energy": "energy.joules",
 }
 #: A gate fails only where chance would show such ranks more rarely than this.
 SIGNIFICANT = 0.01
@@ -45,9 +47,7 @@ class Side(AnswerPart):
     runs: list[RunUse]
 
     def values(self, measure: str) -> list[float]:
-        found = [getattr(run, MEASURES[measure]) for run in self.runs]
-        if measure == "energy":
-            found = [each.joules for each in found]
+        found = map(attrgetter(MEASURES[measure]), self.runs)
         return [float(each) for each in found if each is not None]
 
 
@@ -74,17 +74,18 @@ class Gate(AnswerPart):
     limit: Annotated[float, SHARE]
     change: Annotated[float | None, SHARE]
     p: Annotated[float | None, SHARE, about("one-sided, against the limit")]
+    decided: Annotated[bool, about("there are repeats enough for the test to be sure: five of each, for one")]
     failed: bool
 
 
 class ScalingStep(AnswerPart):
     """The same work on one number of cores."""
 
-    cores: Annotated[float, CORES]
+    cores: Annotated[float, CORES, titled("cores")]
     runs: Annotated[int, COUNT]
-    elapsed_seconds: Annotated[float, SECONDS]
-    speed_up: Annotated[float, RATIO, about("against the fewest cores")]
-    efficiency: Annotated[float, SHARE]
+    elapsed_seconds: Annotated[float, ELAPSED, titled("elapsed")]
+    speed_up: Annotated[float, RATIO, titled("speed-up"), about("against the fewest cores")]
+    efficiency: Annotated[float, SHARE, titled("efficiency")]
 
 
 class Scaling(AnswerPart):
@@ -94,7 +95,7 @@ class Scaling(AnswerPart):
     serial_share: Annotated[float, SHARE]
     serial_share_error: Annotated[float | None, SHARE, about("standard error; null for two points")]
     twice_cores: Annotated[float, CORES]
-    twice_elapsed_seconds: Annotated[float, SECONDS, about("what twice the most cores would take")]
+    twice_elapsed_seconds: Annotated[float, ELAPSED, about("what twice the most cores would take")]
 
 
 class Comparison(AnswerPart):
@@ -184,23 +185,18 @@ def _gate(text: str, measure: str, limit: float, first: Side, side: Side) -> Gat
         limit=limit,
         change=two / one - 1 if one else None,
         p=p,
+        decided=1 / comb(len(before) + len(after), len(before)) < SIGNIFICANT,
         failed=two > median(allowed) and p < SIGNIFICANT,
     )
 
 
-def gate_repeats(first: Side, side: Side) -> bool:
-    """Whether there are enough repeats for a gate to be able to fail: five against five, for example."""
-    sizes = len(first.runs), len(side.runs)
-    return 1 / comb(sum(sizes), sizes[0]) < SIGNIFICANT
-
-
 def _scaling(runs: Sequence[RunUse]) -> Scaling | None:
-    """The work by cores, where it was done on two or more numbers of them."""
+    """The work by cores, where it is the same and was done on two or more numbers of them."""
     by_cores: dict[float, list[float]] = {}
     for run in runs:
         if run.cores_available and run.elapsed_seconds:
             by_cores.setdefault(run.cores_available, []).append(run.elapsed_seconds)
-    if len(by_cores) < 2:
+    if len(by_cores) < 2 or len({run.command for run in runs}) > 1:
         return None
     times = {cores: median(values) for cores, values in sorted(by_cores.items())}
     fewest, most = min(times), max(times)

@@ -209,7 +209,7 @@ class Lifeline:
                 self._pay()
             pauses = 0 if quiet or number >= _BURST else min(pauses + 1, len(_PAUSES) - 1)
             if number < _BURST:
-                time.sleep(_PAUSES[pauses])
+                self._stopped.wait(_PAUSES[pauses])
 
     def _wait(self) -> bool:
         """Sleeps until something is told, a glance is due, or we are called; whether nothing had come for long."""
