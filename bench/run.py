@@ -1,4 +1,7 @@
-"""`vmsonar run`: what it adds to a command, beside GNU time and both resource-trackers where they are installed."""
+"""`vmsonar run`: what it adds to a command, beside GNU time and both resource-trackers where they are installed.
+
+    apt-get install time; pip install resource-tracker; cargo install --locked resource-tracker
+"""
 
 import os
 import shutil
@@ -18,11 +21,14 @@ _SECONDS = 20.0
 _SETTLE = 5.0
 _OURS = [sys.executable, "-m", "vmsonar", "run"]
 _BUSY = [sys.executable, "-c", "while True: pass"]
+# The trackers ask a cloud's metadata service who they are: they get no network, and no time is lost waiting for it.
+_ALONE = ["unshare", "--net"] if os.geteuid() == 0 else []
 # The Python package records in this process and its children while they run.
 _PACKAGE = """
 import subprocess, sys
 from resource_tracker import ResourceTracker
 tracker = ResourceTracker()
+tracker.start()
 subprocess.run(sys.argv[1:])
 tracker.stop()
 """
@@ -50,9 +56,9 @@ def run() -> list[Figure]:
 def _peers() -> dict[str, list[str]]:
     peers = {"GNU time": ["/usr/bin/time", "-v"]} if Path("/usr/bin/time").exists() else {}
     if find_spec("resource_tracker") is not None:
-        peers["resource-tracker (Python)"] = [sys.executable, "-c", _PACKAGE]
+        peers["resource-tracker (Python)"] = [*_ALONE, sys.executable, "-c", _PACKAGE]
     if crate := shutil.which("resource-tracker"):
-        peers["resource-tracker (Rust)"] = [crate, "--"]
+        peers["resource-tracker (Rust)"] = [*_ALONE, crate, "--interval", "1", "--"]
     return peers
 
 

@@ -223,7 +223,7 @@ def test_without_a_home_the_command_runs_all_the_same(tmp_path, home):
     card = tmp_path / "card.json"
     done = run(home, "--json", card, "--", "sh", "-c", "exit 6")
     assert done.returncode == 6
-    assert done.stderr.decode().count("not recorded") == 1
+    assert done.stderr.decode().count("record      none: ") == 1
     assert b"exit 6" in done.stderr
     assert '"exit_code": 6' in card.read_text()
 
@@ -239,7 +239,7 @@ def test_a_home_without_room_or_read_only_does_not_matter(tmp_path, options):
     finally:
         subprocess.run(["umount", "-l", home], check=True)
     assert (done.returncode, done.stdout) == (8, b"fine\n")
-    assert b"not recorded" in done.stderr
+    assert b"record      none: " in done.stderr
 
 
 def test_the_recorder_is_in_no_group_of_ours_and_loads_no_libraries(tmp_path):

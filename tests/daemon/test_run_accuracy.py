@@ -147,3 +147,18 @@ def test_others_of_the_shells_group_are_not_counted(tmp_path):
     assert card["cpu_seconds"] < 0.2
     assert card["recorded_cpu_seconds"] < 0.2
     assert [each["program"] for each in card["programs"]] == ["sleep"]
+
+
+@pytest.mark.slow
+def test_a_recorder_that_is_late_counts_what_was_before_it(tmp_path):
+    """The command does not wait for ever; a group that it enters later would miss its first seconds."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, time\nif '--command' in sys.orig_argv: time.sleep(5)\n"
+    )
+    settings = environment(tmp_path)
+    settings["PYTHONPATH"] = f"{tmp_path}:{settings['PYTHONPATH']}"
+    burn = shlex.join([sys.executable, "-S", "-c", _BURN % 1])
+    card, done = card_of(tmp_path, "sh", "-c", f"{burn}; sleep 4; exit 3", env=settings)
+    assert (done.returncode, card["exit_code"], card["cpu_source"]) == (3, 3, "wait4")
+    assert card["samples"] > 1
+    assert card["cpu_seconds"] == pytest.approx(1.05, abs=0.2)

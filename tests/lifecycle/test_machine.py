@@ -235,7 +235,7 @@ print(json.dumps({"memory": number("memory.peak"), "cpu": number("cpu.stat", "us
 """
 
 
-@pytest.mark.parametrize("who", [(), ("--property=Delegate=yes", "--uid=nobody")])
+@pytest.mark.parametrize("who", [(), ("--property=Delegate=yes", "--property=User=nobody", "--uid=nobody")])
 def test_a_command_in_a_scope_is_told_by_a_group_of_its_own(on, who):
     """Where vmsonar is alone in a group that it may divide, memory with cache and I/O are the kernel's own figures."""
     place = on.run("mktemp", "-d").stdout.strip()

@@ -95,7 +95,7 @@ def _record(options: RunOptions) -> tuple[Recorder | None, Path | None, str | No
         line = python("-m", "vmsonar.daemon", "--command", str(archive), options.interval)
         recorder = Recorder(line)
     except OSError as error:
-        return None, None, str(error)
+        return None, None, f"{error.filename}: {error.strerror}" if error.filename else str(error)
     # While the recorder starts, what the report needs is loaded.
     import vmsonar_inspect.show.card  # noqa: F401
 
@@ -104,8 +104,6 @@ def _record(options: RunOptions) -> tuple[Recorder | None, Path | None, str | No
 
 
 def _report(options: RunOptions, outcome: Outcome, archive: Path | None) -> None:
-    if outcome.trouble is not None and not options.quiet:
-        _say(f"not recorded, or not all of it: {outcome.trouble}")
     use = _use(options, outcome, archive)
     if not options.quiet:
         from vmsonar_inspect.show.card import card_lines
@@ -130,7 +128,7 @@ def _use(options: RunOptions, outcome: Outcome, archive: Path | None) -> "RunUse
     elapsed = use.elapsed_seconds or 0.0
     failed = use.exit_signal not in _PLAIN or (use.exit_code and elapsed >= _EXAMINED)
     if archive is not None and use.samples and not options.quiet and (elapsed >= _JUDGED or failed):
-        with suppress(ImportError, VmsonarError):  # without the extra [inspect] there are facts only
+        with suppress(Exception):  # without the extra [inspect], or room for tables, there are facts only
             from vmsonar_inspect.inspection import judge_run
 
             judge_run(use, archive)
@@ -151,9 +149,9 @@ def _write(options: RunOptions, use: "RunUse", archive: Path | None) -> None:
 
 def _write_json(path: Path, use: "RunUse", _: object) -> None:
     import msgspec
-    from vmsonar_archive.write.outputs import JSON, guard, whole
+    from vmsonar_archive.write.outputs import CARD, guard, whole
 
-    with whole(guard(path, [], JSON)) as file:
+    with whole(guard(path, [], CARD, force=None)) as file:
         file.write(msgspec.json.format(msgspec.json.encode(use), indent=2) + b"\n")
 
 
@@ -173,7 +171,7 @@ def _write_page(path: Path, use: "RunUse", archive: Path | None) -> None:
     from vmsonar_inspect.show.page.build import write_page
 
     record = _recorded(use, archive)
-    place = guard(path, [record], PAGE)
+    place = guard(path, [record], PAGE, force=None)
     with opened([record], InspectionSettings(), quiet=True) as inspection, published(place) as reached:
         write_page(inspection, reached, UTC)
 

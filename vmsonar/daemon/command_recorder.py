@@ -1,8 +1,9 @@
 """`python -m vmsonar.daemon --command ARCHIVE INTERVAL DESCRIPTOR`: records one command, for `vmsonar run`.
 
 Packets over a SOCK_SEQPACKET socket. From here: `ready`, or `failed` and why; `go`, `collected`, `done`.
-To here: `command` with the pid and the arguments, which begins when we say `go`; `ended` while it is a zombie, so that
-its own figures can still be read; then its status and totals. Without them we go on until the command has ended.
+To here: `command` with the pid and the arguments, which begins when we say `go`, or `running` if it did so already;
+`ended` while it is a zombie, so that its own figures can still be read; then its status and totals. Without them we go
+on until the command has ended.
 """
 
 import gc
@@ -96,11 +97,12 @@ class CommandRecorder:
     def _begin(self, packet: bytes) -> bool:
         """Learns which process the command is; the front lets it begin when we are ready."""
         word, _, rest = packet.partition(b" ")
-        if word != b"command":
+        if not word:
             return False
         number, _, line = rest.partition(b" ")
         pid = int(number)
-        self._group = OwnGroup.make(self._config.host, pid)
+        if word == b"command":  # one that runs already may have children that no group would count
+            self._group = OwnGroup.make(self._config.host, pid)
         self._descent.group = None if self._group is None else self._group.path
         self._descent.begin(pid)
         cpus = len(os.sched_getaffinity(pid))

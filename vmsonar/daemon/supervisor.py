@@ -70,9 +70,9 @@ class Recorder:
         self._is_ready = self._hear(b"ready", _READY, is_due=False) is not None
 
     def begin(self, pid: int, words: list[str]) -> None:
-        """Names the command before it begins."""
+        """Names the command before it begins; a recorder that is late will find it running."""
         line = b"\0".join(os.fsencode(word) for word in words)
-        self._say(b"command %d %s" % (pid, line[: _PACKET - 64]))
+        self._say(b"%s %d %s" % (b"command" if self._is_ready else b"running", pid, line[: _PACKET - 64]))
         if self._is_ready:
             self._hear(b"go", _COLLECT, is_due=False)
 

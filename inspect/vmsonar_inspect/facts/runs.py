@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +29,7 @@ class ProgramShare(q.AnswerPart):
     """One program within a command."""
 
     program: Annotated[str, q.TEXT]
-    processes: Annotated[int, q.COUNT]
+    processes: Annotated[int, q.COUNT, about("least, where some are unnamed")]
     cpu_seconds: Annotated[float | None, q.BUSY, about("least: of what samples and ends told")] = None
 
 
@@ -76,6 +76,7 @@ class RunUse(q.AnswerPart):
     energy: Annotated[q.Energy, q.ENERGY, titled("energy")] = q.Energy()
     programs: list[ProgramShare] = msgspec.field(default_factory=list)
     processes: Annotated[int | None, q.COUNT, about("that samples or ends told of")] = None
+    unnamed_processes: Annotated[int, q.COUNT, about("of these, ended before their program was known")] = 0
     left_behind: Annotated[int | None, q.COUNT, about("ran on after its end")] = None
     samples: Annotated[int, q.COUNT] = 0
     trouble: Annotated[str | None, q.TEXT, about("why there is no record, or not all of it")] = None
@@ -108,7 +109,9 @@ def read_run(path: Path | None, command: str | None = None, totals: dict[str, An
     record = next((each for each in latest if each.row), latest[0])
     if totals is not None and (record.row is None or record.row.elapsed is None):
         row = record.row or CommandRunRow(pid=0, command=command)
-        record.row = msgspec.structs.replace(row, totals_source="wait4", **totals)
+        record.row = row = msgspec.structs.replace(row, totals_source="wait4", **totals)
+        if row.started is not None and row.elapsed is not None:
+            row.ended = row.started + timedelta(microseconds=row.elapsed // 1000)
     if record.row is None:
         raise AnswerIsNo(f"{path} tells of no command of vmsonar run; compare takes jobs of it as {path}#JOB")
     return record.use(record.row, None if path is None else str(path), provider)
@@ -146,8 +149,8 @@ class _Record:
             key = process.pid, process.start_ticks
             self._ticks[key] = (process.user_ticks or 0) + (process.system_ticks or 0)
         for event in sample.event:
-            if event.event_type == "exits_counted" and event.program:
-                self._ended[event.program] += event.exits or 0
+            if event.event_type == "exits_counted":
+                self._ended[event.program or ""] += event.exits or 0
         self._util += [card.gpu_util for card in sample.gpu if card.gpu_util is not None]
 
     def use(self, row: CommandRunRow, path: str | None, provider: str | None) -> RunUse:
@@ -162,7 +165,7 @@ class _Record:
             exit_code=row.exit_code,
             exit_signal=row.exit_signal,
             core_dumped=dumped,
-            ended_by=status.words if status.is_known else "not known: vmsonar was killed before it ended",
+            ended_by=status.words if status.is_known else "not known: the record ends before it",
             left_behind=row.left_behind,
             samples=self._count,
             gpu_util=sum(self._util) / len(self._util) if self._util else None,
@@ -235,12 +238,13 @@ class _Record:
         use.received_bytes = self._rise(lambda each: _traffic(each, "received_bytes"))
         use.sent_bytes = self._rise(lambda each: _traffic(each, "sent_bytes"))
         use.waited_source = "machine" if row.waited_cpu is None else "cgroup"
+        span = self._rise(lambda each: each.boottime) if row.waited_cpu is None else row.elapsed
         for name in ("cpu", "memory", "io"):
             waited = getattr(row, f"waited_{name}")
             if row.waited_cpu is None:
                 waited = self._rise(lambda each, name=name: _pressure(each, name))  # type: ignore[misc]
-            if waited is not None and row.elapsed:
-                setattr(use, f"waited_{name}", min(1.0, waited * 1000 / row.elapsed))
+            if waited is not None and span:
+                setattr(use, f"waited_{name}", min(1.0, waited * 1000 / span))
 
     def _rise(self, value: Callable[[Sample], float | None]) -> float | None:
         """How much a counter of the machine rose."""
@@ -269,6 +273,7 @@ class _Record:
             spent[self._names.get(key, "unknown")] += ticks
         number = seen | self._ended  # of each the larger: most that ended were in a sample too
         use.processes = sum(number.values()) or None
+        use.unnamed_processes = number.pop("", 0)
         use.programs = [
             ProgramShare(
                 program=name,

@@ -10,7 +10,8 @@ from vmsonar_inspect.facts.fields import shown_field
 from vmsonar_inspect.facts.runs import RunUse
 
 _LABEL = 12
-# Sentences, which may take two lines each; with all else the card has at most 23 lines then.
+# Sentences, which may take two lines each; so may the path of the record, which is not cut. With all else that makes
+# 23 lines of 80 columns at most.
 _FOLDED = ("ended", "verdict")
 _SOURCES = {"cgroup": "control group", "wait4": "wait4", "record": "by the record"}
 
@@ -22,7 +23,9 @@ def card_lines(run: RunUse, width: int = 80) -> list[str]:
         parts = wrap(words, width - _LABEL) if label in _FOLDED else [words]
         folded = parts if len(parts) < 3 else [parts[0], " ".join(parts[1:])]
         lines += [f"{'' if line else label:<{_LABEL}}{part}" for line, part in enumerate(folded)]
-    return [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
+    last = lines.pop() if run.archive else None
+    cut = [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
+    return [*cut, last] if last else cut
 
 
 def card_markdown(run: RunUse) -> str:
@@ -43,7 +46,7 @@ def card_rows(run: RunUse) -> Iterator[tuple[str, str]]:
     yield "command", told("command")
     yield "ended", told("ended_by") + ("" if run.ended is None else f" at {run.ended:%Y-%m-%d %H:%M:%S} UTC")
     if run.trouble:
-        yield "record", ("" if run.samples else "none or not all: ") + told("trouble")
+        yield "record", f"{'not whole' if run.samples else 'none'}: {told('trouble')}"
     yield "elapsed", told("elapsed_seconds")
     yield "CPU", f"{told('cpu_seconds')}, {_cores(run)}, {_SOURCES.get(run.cpu_source or '', 'not known')}"
     if not run.is_agreed:
@@ -59,10 +62,11 @@ def card_rows(run: RunUse) -> Iterator[tuple[str, str]]:
         whose = "of its own" if run.waited_source == "cgroup" else "anybody on the machine"
         waits = f"CPU {told('waited_cpu')}, memory {told('waited_memory')}, disk {told('waited_io')}"
         yield "waited for", f"{waits} of the time ({whose})"
-    for place, each in enumerate(run.programs[:3]):
+    for place, each in enumerate(run.programs[: 2 if run.verdicts else 3]):
         share = (each.cpu_seconds or 0) / run.cpu_seconds if run.cpu_seconds else 0
         much = "" if each.cpu_seconds is None else f", {units.share(min(1.0, share))} of the CPU"
-        yield "" if place else "inside", f"{plain(each.program)} \u00d7 {each.processes}{much}"
+        least = "≥" if run.unnamed_processes else ""
+        yield "" if place else "inside", f"{plain(each.program)} \u00d7 {least}{each.processes}{much}"
     if run.energy.joules is not None:
         yield "energy", f"{told('energy')}, {units.grams(run.energy.grams_co2e)} CO2e"
     if run.left_behind:
