@@ -1,6 +1,7 @@
 """`vmsonar run` changes nothing for its command, and tells how it ended, whatever happens to either."""
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -269,3 +270,23 @@ def test_what_it_leaves_behind_is_told_and_not_waited_for(tmp_path):
     assert done.returncode == 0
     assert card["left_behind"] == 1
     assert card["elapsed_seconds"] < 15
+
+
+@pytest.mark.slow
+def test_from_twenty_seconds_on_it_is_judged_with_little_confidence(tmp_path):
+    """Four at work on what cores there are, for 22 s: too few of them, or too much taken by others."""
+    burn = "import time\nend = time.monotonic() + 22\nwhile time.monotonic() < end: pass"
+    four = f'for i in 1 2 3 4; do {sys.executable} -S -c "{burn}" & done; wait; exit 3'
+    card, done = card_of(tmp_path, "taskset", "-c", "0,1", "sh", "-c", four)
+    assert done.returncode == 3
+    assert card["elapsed_seconds"] >= 22
+    assert card["verdicts"]
+    assert all(words.endswith("(low confidence)") for words in card["verdicts"])
+    assert re.fullmatch(r"\d+ cores? and \d+ GiB", card["size"])
+    text = done.stderr.decode()
+    assert "\nverdict     " in text
+    assert f"\nenough      {card['size']}\n" in text
+    markdown = tmp_path / "card.md"
+    short = run(tmp_path, "--markdown", markdown, "--", "sleep", "1")
+    assert b"verdict" not in short.stderr
+    assert b"enough" not in short.stderr

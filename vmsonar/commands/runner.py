@@ -127,7 +127,8 @@ def _use(options: RunOptions, outcome: Outcome, archive: Path | None) -> "RunUse
     use.trouble = outcome.trouble
     elapsed = use.elapsed_seconds or 0.0
     failed = use.exit_signal not in _PLAIN or (use.exit_code and elapsed >= _EXAMINED)
-    if archive is not None and use.samples and not options.quiet and (elapsed >= _JUDGED or failed):
+    is_read = not options.quiet or options.json is not None or options.markdown is not None
+    if archive is not None and use.samples and is_read and (elapsed >= _JUDGED or failed):
         with suppress(Exception):  # without the extra [inspect], or room for tables, there are facts only
             from vmsonar_inspect.inspection import judge_run
 
