@@ -2,7 +2,6 @@
 
 import gc
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -37,6 +36,10 @@ class RunOptions:
     html: Path | None = None
     bundle: Path | None = None
 
+    @property
+    def wants_card(self) -> bool:
+        return not self.quiet or self.json is not None or self.markdown is not None
+
 
 def quick_options(words: Sequence[str]) -> RunOptions | None:
     """The options where they are plain; None where the full command line must look at them, and may complain."""
@@ -70,8 +73,10 @@ def run_and_report(options: RunOptions) -> NoReturn:
         missing = isinstance(error, FileNotFoundError)
         _say(f"{options.command[0]}: {'command not found' if missing else error.strerror}")
         if recorder is not None and archive is not None and options.archive is None:
+            from shutil import rmtree
+
             recorder.abandon()
-            shutil.rmtree(archive, ignore_errors=True)
+            rmtree(archive, ignore_errors=True)
         os._exit(NOT_FOUND if missing else NOT_RUNNABLE)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: leave(outcome))
@@ -85,31 +90,33 @@ def run_and_report(options: RunOptions) -> NoReturn:
 
 def _record(options: RunOptions) -> tuple[Recorder | None, Path | None, str | None]:
     """Starts the recorder; where that fails, why."""
-    from vmsonar_archive.system.children import python
-
     try:
         archive = options.archive
         if archive is None:
-            archive = RunFolders.of_user().begin(options.command[0], options.keep)
+            archive = RunFolders.of_user().begin(options.command[0])
         archive = archive.absolute()
-        line = python("-m", "vmsonar.daemon", "--command", str(archive), options.interval)
-        recorder = Recorder(line)
+        # As system/children.py has it, whose imports would take longer than all of ours.
+        python = [sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "vmsonar.daemon"]
+        recorder = Recorder([*python, "--command", str(archive), options.interval])
     except OSError as error:
         return None, None, f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    # While the recorder starts, what the report needs is loaded.
-    import vmsonar_inspect.show.card  # noqa: F401
+    if options.wants_card:  # while the recorder starts, what that needs is loaded
+        import vmsonar_inspect.show.card  # noqa: F401
 
     recorder.wait_ready()
     return recorder, archive, recorder.trouble
 
 
 def _report(options: RunOptions, outcome: Outcome, archive: Path | None) -> None:
-    use = _use(options, outcome, archive)
-    if not options.quiet:
-        from vmsonar_inspect.show.card import card_lines
+    if options.wants_card or options.html is not None or options.bundle is not None:
+        use = _use(options, outcome, archive)
+        if not options.quiet:
+            from vmsonar_inspect.show.card import card_lines
 
-        _tell("\n".join(["", *card_lines(use, _width()), ""]))
-    _write(options, use, archive)
+            _tell("\n".join(["", *card_lines(use, _width()), ""]))
+        _write(options, use, archive)
+    if options.archive is None:
+        RunFolders.of_user().prune(options.keep)
 
 
 def _use(options: RunOptions, outcome: Outcome, archive: Path | None) -> "RunUse":
@@ -117,18 +124,18 @@ def _use(options: RunOptions, outcome: Outcome, archive: Path | None) -> "RunUse
     from vmsonar_archive.system.errors import VmsonarError
     from vmsonar_inspect.facts.runs import read_run
 
-    from vmsonar.collectors.process.command import full
-
-    told = full(list(options.command)), outcome.totals
     try:
-        use = read_run(archive if outcome.is_recorded else None, *told)
+        use = read_run(archive if outcome.is_recorded else None, outcome.totals)
     except (VmsonarError, OSError):
-        use = read_run(None, *told)
+        use = read_run(None, outcome.totals)
+    if use.command is None:
+        from vmsonar.collectors.process.command import full
+
+        use.command = full(list(options.command))
     use.trouble = outcome.trouble
     elapsed = use.elapsed_seconds or 0.0
     failed = use.exit_signal not in _PLAIN or (use.exit_code and elapsed >= _EXAMINED)
-    is_read = not options.quiet or options.json is not None or options.markdown is not None
-    if archive is not None and use.samples and is_read and (elapsed >= _JUDGED or failed):
+    if archive is not None and use.samples and options.wants_card and (elapsed >= _JUDGED or failed):
         with suppress(Exception):  # without the extra [inspect], or room for tables, there are facts only
             from vmsonar_inspect.inspection import judge_run
 

@@ -94,7 +94,7 @@ class RunUse(q.AnswerPart):
         return low - slack <= exact <= high + slack
 
 
-def read_run(path: Path | None, command: str | None = None, totals: dict[str, Any] | None = None) -> RunUse:
+def read_run(path: Path | None, totals: dict[str, Any] | None = None) -> RunUse:
     """The command that an archive or bundle of `vmsonar run` tells of, the last one if it holds several.
 
     Who waited for the command has its totals, whatever became of the record; without a path there is none.
@@ -108,7 +108,7 @@ def read_run(path: Path | None, command: str | None = None, totals: dict[str, An
     latest = [*reversed(records.values()), _Record()]
     record = next((each for each in latest if each.row), latest[0])
     if totals is not None and (record.row is None or record.row.elapsed is None):
-        row = record.row or CommandRunRow(pid=0, command=command)
+        row = record.row or CommandRunRow(pid=0)
         record.row = row = msgspec.structs.replace(row, totals_source="wait4", **totals)
         if row.started is not None and row.elapsed is not None:
             row.ended = row.started + timedelta(microseconds=row.elapsed // 1000)

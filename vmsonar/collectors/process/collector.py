@@ -385,4 +385,5 @@ class ProcessCollector(Collector):
 
 def make(setup: Setup) -> ProcessCollector:
     """One that takes up the books where the archive left them."""
-    return ProcessCollector(setup, read_last(setup.archive) if setup.archive is not None else None)
+    archive = setup.archive if setup.descent is None else None  # one command has no earlier jobs
+    return ProcessCollector(setup, None if archive is None else read_last(archive))
