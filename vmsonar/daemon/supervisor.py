@@ -6,7 +6,6 @@ and ends, and whatever happens to the recorder, the command does not notice.
 
 import fcntl
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -14,14 +13,18 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from typing import Any, NoReturn
+
+from vmsonar.host.proc_pid import STATE, read_stat
 
 #: The shell's codes for a command that is not there, and for one that may not be run.
 NOT_FOUND, NOT_RUNNABLE = 127, 126
 _ALL = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 _STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 _PACKET = 1 << 16
+_PROC = Path("/proc")
 # Seconds: until the recorder is ready, until it has read all of a command that ended, until all is on disk.
 _READY, _COLLECT, _FINISH = 3.0, 10.0, 15.0
 # One call of kill(2) reaches a whole group within microseconds.
@@ -133,19 +136,16 @@ class GroupProbe:
     """A process in our group that takes no signal: what is pending there was sent to the group, not to us alone."""
 
     def __init__(self, child: int) -> None:
-        self._theirs, self._ours = os.pipe2(os.O_CLOEXEC)
-        answers, self._answer = os.pipe2(os.O_CLOEXEC)
+        self._ours, theirs = socket.socketpair()
         front = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                _close_all_but({self._theirs, self._answer})
-                self._serve(child, front)
+                _close_all_but({theirs.fileno()})
+                _watch_group(theirs, child, front)
             finally:
                 os._exit(0)
-        os.close(self._theirs)
-        os.close(self._answer)
-        self._answers = answers
+        theirs.close()
 
     def got(self, number: int) -> bool:
         """Whether a signal that came to us came to the whole group."""
@@ -166,8 +166,7 @@ class GroupProbe:
         self._ask(_WATCH if on else _REST)
 
     def close(self) -> None:
-        os.close(self._ours)
-        os.close(self._answers)
+        self._ours.close()
         with suppress(OSError):
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
@@ -175,31 +174,25 @@ class GroupProbe:
     def _ask(self, what: int) -> None:
         """Lets it take one signal that is pending there, by its number, or watch, or rest."""
         with suppress(OSError):
-            os.write(self._ours, bytes((what,)))
-            os.read(self._answers, 1)
+            self._ours.send(bytes((what,)))
+            self._ours.recv(1)
 
-    def _serve(self, child: int, front: int) -> None:
-        """The probe's life: it ends with us."""
-        waiting = select.poll()
-        waiting.register(self._theirs, select.POLLIN)
-        is_watching = False
-        while True:
-            if waiting.poll(round(_LOOK_EVERY * 1000) if is_watching else None):
-                what = os.read(self._theirs, 1)
-                if not what:
-                    return
-                is_watching = what[0] == _WATCH
-                if what[0] in _ALL:
-                    signal.sigtimedwait(what, 0)
-                os.write(self._answer, b".")
-            elif not _is_stopped(child):
+
+def _watch_group(asked: socket.socket, child: int, front: int) -> None:
+    """The probe's life: it ends with us."""
+    while True:
+        try:
+            what = asked.recv(1)
+        except TimeoutError:
+            if (read_stat(_PROC, child) or [b""])[STATE] != b"T":
                 os.kill(front, signal.SIGCONT)
-
-
-def _is_stopped(pid: int) -> bool:
-    with suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().rpartition(b") ")[2][:1] == b"T"
-    return False
+            continue
+        if not what:
+            return
+        asked.settimeout(_LOOK_EVERY if what[0] == _WATCH else None)
+        if what[0] in _ALL:
+            signal.sigtimedwait(what, 0)
+        asked.send(b".")
 
 
 class Command:
