@@ -14,6 +14,7 @@ from vmsonar_inspect.facts.runs import read_run
 
 from tests.daemon.commands import SECONDS, card_of, environment, line, run, runs
 from tests.parts import requires
+from tests.real import stranger
 from tests.real.wait import let_pass, wait_until
 
 # Says what it met: each signal once, and its own end.
@@ -290,3 +291,70 @@ def test_from_twenty_seconds_on_it_is_judged_with_little_confidence(tmp_path):
     short = run(tmp_path, "--markdown", markdown, "--", "sleep", "1")
     assert b"verdict" not in short.stderr
     assert b"enough" not in short.stderr
+
+
+@pytest.mark.slow
+def test_an_archive_of_others_tells_of_the_last_command_alone(tmp_path):
+    """Neither the jobs of a daemon that recorded there before, nor an earlier command, are counted again."""
+    archive = tmp_path / "archive"
+    daemon = [
+        sys.executable,
+        "-m",
+        "vmsonar",
+        "daemon",
+        "--archive",
+        archive,
+        "--interval",
+        "1s",
+        "--for",
+        "3s",
+    ]
+    subprocess.run(daemon, env=environment(tmp_path), timeout=SECONDS, check=True, capture_output=True)
+    run(
+        tmp_path, "--quiet", "--archive", archive, "--", "sh", "-c", "head -c 300000000 /dev/zero | sha256sum"
+    )
+    run(tmp_path, "--quiet", "--archive", archive, "--", "sh", "-c", "sleep 0.5; exit 7")
+    use = read_run(archive)
+    assert (use.exit_code, use.command) == (7, "sh -c ***")
+    assert use.recorded_cpu_seconds < 0.1
+    assert {each.program for each in use.programs} <= {"sh", "sleep"}
+    assert use.is_agreed
+
+
+@requires("tmpfs_mount")
+def test_a_command_that_fills_the_disk_of_its_record_has_its_card(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", home], check=True)
+    try:
+        done = run(
+            home, "--", "sh", "-c", f"sleep 0.5; head -c 30000000 /dev/zero >{home}/fill; sleep 2.5; exit 6"
+        )
+    finally:
+        subprocess.run(["umount", "-l", home], check=True)
+    assert done.returncode == 6
+    assert re.search(
+        rb"record      not whole: \d+ samples could not be written: is the disk full\?", done.stderr
+    )
+    assert b"ended       exit 6 at " in done.stderr
+    assert b"CPU         " in done.stderr
+
+
+@requires("stranger")
+def test_somebody_else_runs_it_without_a_home(tmp_path):
+    line = stranger.vmsonar("run", "--", "sh", "-c", "id -u; exit 5")
+    done = subprocess.run(
+        line, env={**stranger.environment(), "HOME": "/nonexistent"}, user=stranger.STRANGER, cwd="/",
+        group=stranger.STRANGER, extra_groups=(), capture_output=True, timeout=SECONDS, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (5, f"{stranger.STRANGER}\n".encode())
+    assert b"record      none: /nonexistent: Permission denied" in done.stderr
+    assert b"wait4" in done.stderr
+
+
+def test_within_itself_it_runs_as_well(tmp_path):
+    inner = line("--quiet", "--json", tmp_path / "inner.json", "--", "sh", "-c", "exit 9")
+    card, done = card_of(tmp_path, *inner)
+    assert (done.returncode, card["exit_code"]) == (9, 9)
+    assert '"exit_code": 9' in (tmp_path / "inner.json").read_text()
+    assert card["cpu_seconds"] > 0.05  # the inner one's own, recorder included
