@@ -1,6 +1,6 @@
 """`vmsonar run`: what it adds to a command, beside GNU time and both resource-trackers where they are installed.
 
-    apt-get install time; pip install resource-tracker; cargo install --locked resource-tracker
+Installed by `apt-get install time`, `pip install resource-tracker` and `cargo install --locked resource-tracker`.
 """
 
 import os
