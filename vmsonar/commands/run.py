@@ -66,7 +66,9 @@ def runs_command(json: JsonOption = False) -> None:
 
 def run_path(name: str) -> Path:
     """The path that an argument means; `@1` is the newest run."""
-    try:
-        return RunFolders.of_user().numbered(name) or Path(name)
-    except LookupError as error:
-        raise UsageError(str(error.args[0])) from None
+    if not name.startswith("@") or not name[1:].isdecimal():
+        return Path(name)
+    runs = RunFolders.of_user().newest_first()
+    if not 1 <= int(name[1:]) <= len(runs):
+        raise UsageError(f"there is no run {name}: vmsonar runs lists the {len(runs)} that there are")
+    return runs[int(name[1:]) - 1]

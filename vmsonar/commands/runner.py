@@ -66,13 +66,14 @@ def run_and_report(options: RunOptions) -> NoReturn:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.disable()  # we live shortly, or wait
-    recorder, archive, trouble = _record(options)
+    recorder = Recorder()
+    archive = _record(options, recorder)
     try:
         outcome = supervise(list(options.command), recorder)
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
         _say(f"{options.command[0]}: {'command not found' if missing else error.strerror}")
-        if recorder is not None and archive is not None and options.archive is None:
+        if archive is not None and options.archive is None:
             from shutil import rmtree
 
             recorder.abandon()
@@ -80,36 +81,34 @@ def run_and_report(options: RunOptions) -> NoReturn:
         os._exit(NOT_FOUND if missing else NOT_RUNNABLE)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: leave(outcome))
-    outcome.trouble = trouble or outcome.trouble
     try:
-        _report(options, outcome, archive)
+        _report(options, outcome, archive if recorder.has_record else None, recorder.trouble)
     except Exception as error:  # whatever the report meets, the command's end is ours
         _say(f"no report: {error or type(error).__name__}")
     leave(outcome)
 
 
-def _record(options: RunOptions) -> tuple[Recorder | None, Path | None, str | None]:
-    """Starts the recorder; where that fails, why."""
+def _record(options: RunOptions, recorder: Recorder) -> Path | None:
+    """Starts the recorder; returns the archive, None where there is none."""
     try:
-        archive = options.archive
-        if archive is None:
-            archive = RunFolders.of_user().begin(options.command[0])
-        archive = archive.absolute()
+        archive = (options.archive or RunFolders.of_user().begin(options.command[0])).absolute()
         # As system/children.py has it, whose imports would take longer than all of ours.
         python = [sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "vmsonar.daemon"]
-        recorder = Recorder([*python, "--command", str(archive), options.interval])
+        recorder.start([*python, "--command", str(archive), options.interval])
     except OSError as error:
-        return None, None, f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        recorder.trouble = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        return None
     if options.wants_card:  # while the recorder starts, what that needs is loaded
         import vmsonar_inspect.show.card  # noqa: F401
 
     recorder.wait_ready()
-    return recorder, archive, recorder.trouble
+    return archive
 
 
-def _report(options: RunOptions, outcome: Outcome, archive: Path | None) -> None:
+def _report(options: RunOptions, outcome: Outcome, archive: Path | None, trouble: str | None) -> None:
     if options.wants_card or options.html is not None or options.bundle is not None:
         use = _use(options, outcome, archive)
+        use.trouble = trouble
         if not options.quiet:
             from vmsonar_inspect.show.card import card_lines
 
@@ -125,14 +124,13 @@ def _use(options: RunOptions, outcome: Outcome, archive: Path | None) -> "RunUse
     from vmsonar_inspect.facts.runs import read_run
 
     try:
-        use = read_run(archive if outcome.is_recorded else None, outcome.totals)
+        use = read_run(archive, outcome.totals)
     except (VmsonarError, OSError):
         use = read_run(None, outcome.totals)
     if use.command is None:
         from vmsonar.collectors.process.command import full
 
         use.command = full(list(options.command))
-    use.trouble = outcome.trouble
     elapsed = use.elapsed_seconds or 0.0
     failed = use.exit_signal not in _PLAIN or (use.exit_code and elapsed >= _EXAMINED)
     if archive is not None and use.samples and options.wants_card and (elapsed >= _JUDGED or failed):

@@ -40,16 +40,6 @@ class RunFolders:
             return sorted(found, key=lambda path: path.name, reverse=True)
         return []
 
-    def numbered(self, name: str) -> Path | None:
-        """The run that `@1` (the newest), `@2` … means; None for anything else."""
-        number = name.removeprefix("@")
-        if not name.startswith("@") or not number.isdecimal():
-            return None
-        runs = self.newest_first()
-        if not 1 <= int(number) <= len(runs):
-            raise LookupError(f"there is no run {name}: vmsonar runs lists the {len(runs)} that there are")
-        return runs[int(number) - 1]
-
     def prune(self, keep: int = KEPT, most: int = MOST_BYTES) -> None:
         """Removes the oldest beyond a count or a size; the newest, and one that is being recorded, stay."""
         from shutil import rmtree  # here, because a command waits for us

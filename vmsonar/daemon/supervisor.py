@@ -42,21 +42,22 @@ class Outcome:
     #: SIGINT ended it and reached us too: the shell that waits for us must see us end by it.
     is_interrupted: bool = False
     totals: dict[str, Any] = field(default_factory=dict)
-    #: Why there is no record, or not all of it.
-    trouble: str | None = None
-    is_recorded: bool = False
 
 
 class Recorder:
     """The other end of the recorder's socket; whatever fails there is kept as `trouble` and harms nobody."""
 
-    def __init__(self, line: list[str]) -> None:
+    def __init__(self) -> None:
+        #: Why there is no record, or not all of it.
         self.trouble: str | None = None
-        self._is_ready = False
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            channel = fcntl.fcntl(theirs, fcntl.F_DUPFD, 3)  # our own streams may be closed
-        # A session of its own, so that no terminal reaches it, and nothing of ours held open.
+        self.has_record = self._is_ready = False
+        self._channel, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, line: list[str]) -> None:
+        """Starts it in a session of its own, so that no terminal reaches it, and with nothing of ours held open."""
+        with self._theirs:
+            channel = fcntl.fcntl(self._theirs, fcntl.F_DUPFD, 3)  # our own streams may be closed
         self._process = subprocess.Popen(
             [*line, str(channel)],
             stdin=subprocess.DEVNULL,
@@ -84,22 +85,21 @@ class Recorder:
         self._say(b"ended")
         self._hear(b"collected", _COLLECT)
 
-    def finish(self, totals: dict[str, Any]) -> bool:
-        """Hands over the totals; whether there is a record, be it of a part."""
+    def finish(self, totals: dict[str, Any]) -> None:
+        """Hands over the totals, and waits until all is written."""
         import json
 
         self._say(json.dumps(totals).encode())
         answer = self._hear(b"done", _FINISH)
         if answer is not None and answer != b"0":
             self.trouble = f"{answer.decode()} samples could not be written: is the disk full?"
-        self._channel.close()
-        self._process.poll()
-        return answer is not None or self._is_ready
+        self.has_record = answer is not None or self._is_ready
 
     def abandon(self) -> None:
         """Ends it: there is nothing to record."""
         self._channel.close()
-        self._process.wait()
+        if self._process is not None:
+            self._process.wait()
 
     def _say(self, packet: bytes) -> None:
         if self.trouble is None:
@@ -198,7 +198,7 @@ def _watch_group(asked: socket.socket, child: int, front: int) -> None:
 class Command:
     """One command: started, followed, waited for."""
 
-    def __init__(self, words: list[str], mask: set[signal.Signals], recorder: Recorder | None) -> None:
+    def __init__(self, words: list[str], mask: set[signal.Signals], recorder: Recorder) -> None:
         self._words = words
         self._mask = mask
         self._recorder = recorder
@@ -217,8 +217,7 @@ class Command:
             self._become_command(gate, teller)
         os.close(gate)
         os.close(teller)
-        if self._recorder is not None:
-            self._recorder.begin(pid, self._words)
+        self._recorder.begin(pid, self._words)
         self._began = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         os.write(opener, b".")
         os.close(opener)
@@ -320,7 +319,7 @@ def original_environment() -> dict[bytes, bytes]:
     return dict(line.split(b"=", 1) for line in lines if b"=" in line)
 
 
-def supervise(words: list[str], recorder: Recorder | None) -> Outcome:
+def supervise(words: list[str], recorder: Recorder) -> Outcome:
     """Runs a command to its end; raises FileNotFoundError or another OSError if it cannot be started."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)
@@ -330,12 +329,9 @@ def supervise(words: list[str], recorder: Recorder | None) -> Outcome:
         os.waitpid(command.pid, 0)
         raise OSError(command.failure, os.strerror(command.failure), words[0])
     command.follow()
-    if recorder is not None:
-        recorder.collect()
+    recorder.collect()
     outcome = command.outcome()
-    if recorder is not None:
-        outcome.is_recorded = recorder.finish(outcome.totals)
-        outcome.trouble = recorder.trouble
+    recorder.finish(outcome.totals)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return outcome
 
