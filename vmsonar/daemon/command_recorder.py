@@ -81,6 +81,7 @@ class CommandRecorder:
         try:
             self._session.record([EventRow(event_type="daemon_start", detail=f"vmsonar {__version__}")])
             self._channel.send(b"ready")
+            gc.freeze()  # what is loaded stays: looking through it would cost 10 ms
             gc.enable()
             if self._begin(self._channel.recv(PACKET)):
                 self._follow()
