@@ -137,6 +137,19 @@ def test_nothing_of_a_group_is_left(tmp_path):
     assert not (_V2 / own.strip("/")).exists()
 
 
+def test_several_at_once_leave_each_other_their_groups(tmp_path):
+    if _V2 is None:
+        pytest.skip("no version 2 of control groups")
+    cards = [tmp_path / f"{number}.json" for number in range(6)]
+    words = [line("--quiet", "--json", card, "--", "sh", "-c", "exit 4") for card in cards]
+    started = [subprocess.Popen(each, env=environment(tmp_path)) for each in words]
+    assert [each.wait(SECONDS) for each in started] == [4] * 6
+    told = [json.loads(card.read_text()) for card in cards]
+    # One whose recorder was late goes by wait4.
+    assert {each["cpu_source"] for each in told} <= {"cgroup", "wait4"}
+    assert all(each["cpu_seconds"] > 0 for each in told)
+
+
 def test_others_of_the_shells_group_are_not_counted(tmp_path):
     """In a script the command shares its group with whatever the script started."""
     burn = [sys.executable, "-c", _BURN % 30]

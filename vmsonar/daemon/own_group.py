@@ -55,9 +55,10 @@ class OwnGroup:
             return None
         if "cpu" in (read_text(above / _CONTROL) or "").split():
             return None  # the group would get one share of the CPU, where its tasks have one each
-        for stale in above.glob("vmsonar-run-*"):  # of a recorder that was killed
-            with suppress(OSError):
-                stale.rmdir()
+        for other in above.glob("vmsonar-run-*"):
+            if not (host.proc / other.name.split("-")[2]).exists():  # of a recorder that was killed
+                with suppress(OSError):
+                    other.rmdir()
         group = cls(above, f"vmsonar-run-{pid}")
         try:
             group._folder.mkdir()
@@ -91,8 +92,8 @@ class OwnGroup:
 
         Whoever is in a group whose children are counted must leave it.
         """
-        others = _members(self._above)
-        if all(pid == os.getppid() or os.getsid(pid) == os.getpid() for pid in others):
+        others = _members(self._above)  # 0 is somebody outside of our pid namespace
+        if all(pid and (pid == os.getppid() or os.getsid(pid) == os.getpid()) for pid in others):
             self._beside.mkdir()
             for pid in others:
                 _enter(self._beside, pid)
