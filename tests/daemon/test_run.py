@@ -83,7 +83,7 @@ def test_a_signal_is_128_and_its_number(tmp_path, name):
 
 
 def test_a_command_that_cannot_be_started_is_told_as_a_shell_does(tmp_path):
-    for word, code in (("no-such-command", 127), ("/etc/passwd", 126)):
+    for word, code in (("no-such-command", 127), ("/etc/passwd", 126), ("", 127)):
         done = run(tmp_path, "--", word)
         assert done.returncode == code
         assert done.stderr.decode().startswith(f"vmsonar: {word}: ")
@@ -358,3 +358,11 @@ def test_within_itself_it_runs_as_well(tmp_path):
     assert (done.returncode, card["exit_code"]) == (9, 9)
     assert '"exit_code": 9' in (tmp_path / "inner.json").read_text()
     assert card["cpu_seconds"] > 0.05  # the inner one's own, recorder included
+
+
+def test_a_mistake_in_the_options_runs_nothing(tmp_path):
+    for words in (["--interval", "0s"], ["--interval", "never"], ["--nope"], ["--keep", "0"]):
+        done = run(tmp_path, *words, "--", "touch", tmp_path / "ran")
+        assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), words
+    assert not (tmp_path / "ran").exists()
+    assert runs(tmp_path) == []

@@ -6,9 +6,10 @@ from typing import Annotated
 
 from vmsonar_archive.system.errors import AnswerIsNo, UsageError, VmsonarError
 
-from vmsonar.commands.options import JsonOption, argument, flag, option, seconds_of
+from vmsonar.commands.options import JsonOption, argument, flag, option
 from vmsonar.commands.output import print_json, print_table
 from vmsonar.commands.runner import RunOptions, run_and_report
+from vmsonar.config.schema import interval as every
 from vmsonar.daemon.run_folders import KEPT, RunFolders
 
 _COLUMNS = ("command", "started", "ended_by", "elapsed_seconds", "cores", "memory_peak_bytes")
@@ -35,7 +36,10 @@ def run_command(
 
     Example: vmsonar run --quiet --json build.json -- ./train.sh
     """
-    seconds_of(interval, "--interval")
+    try:
+        every(interval)
+    except ValueError as error:
+        raise UsageError(f"--interval: {error}") from None
     options = (archive, interval, keep, quiet, json, markdown, html, bundle)
     run_and_report(RunOptions(tuple(command), *options))
 

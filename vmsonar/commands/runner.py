@@ -50,12 +50,9 @@ def quick_options(words: Sequence[str]) -> RunOptions | None:
         if name == "quiet" and not equals:
             found["quiet"] = True
             continue
-        if name not in ("archive", "interval", "json", "markdown", "html", "bundle") or not (equals or left):
+        if name not in ("archive", "json", "markdown", "html", "bundle") or not (equals or left):
             return None
-        value = value if equals else left.pop(0)
-        if name == "interval" and not value.removesuffix("s").isdecimal():
-            return None
-        found[name] = value if name == "interval" else Path(value)
+        found[name] = Path(value if equals else left.pop(0))
     if left[:1] == ["--"]:
         del left[0]
     return RunOptions(tuple(left), **found) if left else None
@@ -81,8 +78,13 @@ def run_and_report(options: RunOptions) -> NoReturn:
         os._exit(NOT_FOUND if missing else NOT_RUNNABLE)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: leave(outcome))
+    if archive is not None and not recorder.has_record:
+        if options.archive is None:
+            with suppress(OSError):
+                archive.rmdir()  # nothing is in it
+        archive = None
     try:
-        _report(options, outcome, archive if recorder.has_record else None, recorder.trouble)
+        _report(options, outcome, archive, recorder.trouble)
     except Exception as error:  # whatever the report meets, the command's end is ours
         _say(f"no report: {error or type(error).__name__}")
     leave(outcome)

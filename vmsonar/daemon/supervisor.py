@@ -4,6 +4,7 @@ Imports next to nothing: it waits as long as the command runs. A recorder beside
 and ends, and whatever happens to the recorder, the command does not notice.
 """
 
+import errno
 import fcntl
 import os
 import signal
@@ -226,7 +227,7 @@ class Command:
         return pid
 
     def _become_command(self, gate: int, teller: int) -> NoReturn:
-        code = 0
+        code = errno.ENOENT  # of an empty name, for example
         try:
             if not os.read(gate, 1):
                 os._exit(0)  # we ended before it began
@@ -238,9 +239,10 @@ class Command:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             os.execvpe(self._words[0], self._words, original_environment())  # noqa: S606
         except OSError as error:
-            code = error.errno or 1
-        os.write(teller, str(code).encode())
-        os._exit(NOT_FOUND)
+            code = error.errno or code
+        finally:
+            os.write(teller, str(code).encode())
+            os._exit(NOT_FOUND)
 
     def follow(self) -> None:
         """Waits until it has ended; it is then still a zombie."""
