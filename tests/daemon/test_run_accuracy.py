@@ -154,12 +154,46 @@ def test_others_of_the_shells_group_are_not_counted(tmp_path):
     """In a script the command shares its group with whatever the script started."""
     burn = [sys.executable, "-c", _BURN % 30]
     ours = line("--quiet", "--json", tmp_path / "card.json", "--", "sleep", "2")
-    script = f"{shlex.join(burn)} & p=$!; {shlex.join(ours)}; kill $p"
+    storm = "while :; do /bin/true; done"
+    script = f"{shlex.join(burn)} & p=$!; ({storm}) & q=$!; {shlex.join(ours)}; kill $p $q"
     subprocess.run(["sh", "-c", script], env=environment(tmp_path), check=False, timeout=SECONDS)
     card = json.loads((tmp_path / "card.json").read_text())
     assert card["cpu_seconds"] < 0.2
     assert card["recorded_cpu_seconds"] < 0.2
     assert [each["program"] for each in card["programs"]] == ["sleep"]
+    assert (card["processes"], card["unnamed_processes"]) == (1, 0)
+
+
+@pytest.mark.slow
+def test_orphans_that_end_are_counted_whoever_waits_for_them(tmp_path):
+    """By the record alone: they go to the first process, or to whoever above wants them."""
+    orphans = f"""
+import os, time
+for number in range(4):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0: exec({_BURN % 0.4!r})
+        os._exit(0)
+    os.wait()
+time.sleep(6)
+"""
+    if _V2 is None or hierarchy() == _V2:
+        pytest.skip("version 1 control groups are needed beside version 2")
+    with _account(tmp_path) as group:
+        enter = [
+            "sh",
+            "-c",
+            f'echo $$ > {group}/cgroup.procs; exec "$@"',
+            "sh",
+            sys.executable,
+            "-S",
+            "-c",
+            orphans,
+        ]
+        card, _ = card_of(tmp_path, *enter, preexec_fn=_hide_groups)
+        exact = usage(group) / 1e9
+    assert card["cpu_source"] == "record"
+    assert card["cpu_seconds"] == pytest.approx(exact, rel=0.01, abs=0.03)
 
 
 @pytest.mark.slow

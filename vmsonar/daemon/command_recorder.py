@@ -105,7 +105,7 @@ class CommandRecorder:
         if word == b"command":  # one that runs already may have children that no group would count
             self._group = OwnGroup.make(self._config.host, pid)
         self._descent.group = None if self._group is None else self._group.path
-        self._descent.begin(pid)
+        self._descent.begin(pid, self._config.host.proc)
         cpus = len(os.sched_getaffinity(pid))
         began, self._began = self._clock.now(), self._clock.boottime_ns()
         self._channel.send(b"go")

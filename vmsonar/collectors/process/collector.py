@@ -240,6 +240,8 @@ class ProcessCollector(Collector):
         looked, late = [], set()
         look = self.table.look
         ran = self.table.ran()
+        if self._members is not None:
+            ran = list(filter(self._members.concerns, ran))
         for process in ran:
             comm = process.comm
             found = look(process)

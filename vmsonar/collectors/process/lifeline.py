@@ -276,7 +276,8 @@ class Lifeline:
                     continue
                 if not is_there(pid) and not is_group(pid):  # of a zombie the name can be read
                     parent.unseen.add(Unseen(1, 0, when - birth[1]))
-                    self._told.counted[b"", False] += 1
+                    if self.members is None or parent.pid in self.members:
+                        self._told.counted[b"", False] += 1
                     brief.update((birth, event))
         return brief
 
