@@ -58,7 +58,7 @@ class Recorder:
     def start(self, line: list[str]) -> None:
         """Starts it in a session of its own, so that no terminal reaches it, and with nothing of ours held open."""
         with self._theirs:
-            channel = fcntl.fcntl(self._theirs, fcntl.F_DUPFD, 3)  # our own streams may be closed
+            channel = fcntl.fcntl(self._theirs, fcntl.F_DUPFD_CLOEXEC, 3)  # our own streams may be closed
         self._process = subprocess.Popen(
             [*line, str(channel)],
             stdin=subprocess.DEVNULL,
