@@ -92,11 +92,11 @@ def run_and_report(options: RunOptions) -> NoReturn:
 
 def _record(options: RunOptions, recorder: Recorder) -> Path | None:
     """Starts the recorder; returns the archive, None where there is none."""
+    from vmsonar_archive.system.children import python
+
     try:
         archive = (options.archive or RunFolders.of_user().begin(options.command[0])).absolute()
-        # As system/children.py has it, whose imports would take longer than all of ours.
-        python = [sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "vmsonar.daemon"]
-        recorder.start([*python, "--command", str(archive), options.interval])
+        recorder.start(python("-m", "vmsonar.daemon", "--command", str(archive), options.interval))
     except OSError as error:
         recorder.trouble = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         return None
