@@ -22,6 +22,7 @@ ELSEWHERE = (
     "https:",
     "s3:",
     "@/",
+    "@1",
     "--sign",
     "--follow",
     "--allowed-signers",

@@ -83,6 +83,11 @@ def duration(seconds: float | None) -> str:
     return f"{days} d {rest} h"
 
 
+def elapsed(seconds: float | None) -> str:
+    """How long something took, if it was short to the hundredth of a second: `0.52 s`."""
+    return f"{seconds:.2f} s" if seconds is not None and seconds < 120 else duration(seconds)
+
+
 def hours(seconds: float | None) -> str:
     """CPU or GPU time: `1.5 h`; short times in minutes and seconds."""
     if seconds is None:

@@ -273,6 +273,8 @@ class ProcessCollector(Collector):
         looked, late = [], set()
         look = self.table.look
         ran = self.table.ran()
+        if self._members is not None:
+            ran = list(filter(self._members.concerns, ran))
         for process in ran:
             comm = process.comm
             found = look(process)
@@ -421,4 +423,5 @@ class ProcessCollector(Collector):
 
 def make(setup: Setup) -> ProcessCollector:
     """One that takes up the books where the archive left them."""
-    return ProcessCollector(setup, read_last(setup.archive) if setup.archive is not None else None)
+    archive = setup.archive if setup.descent is None else None  # one command has no earlier jobs
+    return ProcessCollector(setup, None if archive is None else read_last(archive))

@@ -204,6 +204,10 @@ class MemberFilter:
             self._own.update({process.pgid, process.session}.difference(known.shared))
         return is_member
 
+    def concerns(self, process: Process) -> bool:
+        """Whether a look at it can tell of the command: one of it, a newcomer, or who may wait for its orphans."""
+        return process.kept or process.looks < 2 or process.pid in self._descent.ancestors
+
     def forget(self, process: Process) -> None:
         """Its number may be another's soon."""
         self._descent.members.discard(process.pid)

@@ -210,7 +210,7 @@ class Lifeline:
                 self._pay()
             pauses = 0 if quiet or number >= _BURST else min(pauses + 1, len(_PAUSES) - 1)
             if number < _BURST:
-                time.sleep(_PAUSES[pauses])
+                self._stopped.wait(_PAUSES[pauses])
 
     def _wait(self) -> bool:
         """Sleeps until something is told, a glance is due, or we are called; whether nothing had come for long."""
@@ -277,7 +277,8 @@ class Lifeline:
                     continue
                 if not is_there(pid) and not is_group(pid):  # of a zombie the name can be read
                     parent.unseen.add(Unseen(1, 0, when - birth[1]))
-                    self._told.counted[b"", False] += 1
+                    if self.members is None or parent.pid in self.members:
+                        self._told.counted[b"", False] += 1
                     brief.update((birth, event))
         return brief
 
