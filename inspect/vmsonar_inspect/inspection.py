@@ -365,7 +365,7 @@ class Inspection:
 
     def _takers(self, key: Key, figures: Figures) -> str:
         """Who had the cores while a job ran: the busiest other job, or all others together."""
-        mine, cpus = self._jobs[key], units.count(figures.get("cpus"))
+        mine, cpus = self._jobs[key], units.plural(figures.get("cpus"), "core")
         others = [
             job
             for other, job in self._jobs.items()
@@ -374,9 +374,9 @@ class Inspection:
         most = max(others, key=lambda job: job.cores.mean or 0.0, default=None)
         rest = figures.get("others_cores_mean")
         if most is None or rest is None or (most.cores.mean or 0.0) < 0.5 * rest:
-            return f"others used {units.cores(rest)} of {cpus} cores"
+            return f"others used {units.cores(rest)} of {cpus}"
         who = f"job {plain(most.job)} of {plain(most.user)} ({plain(most.command or most.program)})"
-        return f"{who} used {units.cores(most.cores.mean)} of {cpus} cores"
+        return f"{who} used {units.cores(most.cores.mean)} of {cpus}"
 
     def find_jobs(self, wanted: str) -> list[Key]:
         """The jobs of that id, process group or series, the latest first."""
@@ -443,8 +443,9 @@ def judge_run(use: RunUse, archive: Path) -> None:
         use.verdicts.append(f"{verdict.title}: {verdict.says} ({verdict.confidence} confidence)")
     size = advice.size_peak
     if size is not None:
-        parts = (units.plural(size.cores, "core"), f"{size.memory_gib} GiB")
-        use.size = " and ".join(each for each in parts if not each.startswith("None"))
+        cores = units.plural(size.cores, "core") if size.cores is not None else ""
+        memory = f"{size.memory_gib} GiB" if size.memory_gib is not None else ""
+        use.size = " and ".join(each for each in (cores, memory) if each)
 
 
 def _busiest_first(container: model.ContainerUse) -> tuple[float, str]:

@@ -68,6 +68,7 @@ def names_of(key: Key) -> dict[str, Any]:
     return dict(zip(("archive", "boot", "pgid", "start"), key, strict=True))
 
 
+# The recorder itself runs while it counts the tasks that do.
 _NODE_STEPS = """
     CREATE OR REPLACE TEMP TABLE node_steps AS
     SELECT r.archive, r.run, r.seq, r.time, r.interval_seconds, r.cpus, r.cpu_busy_cores, r.cpu_seconds,
@@ -75,7 +76,8 @@ _NODE_STEPS = """
         r.pages_swapped_out_per_second, r.major_faults_per_second, r.forks_per_second, r.oom_kills,
         r.disk_read_bytes_per_second,
         r.disk_write_bytes_per_second, r.net_received_bytes_per_second, r.net_sent_bytes_per_second,
-        r.cpu_some_share, r.memory_some_share, r.io_some_share, n.tasks_runnable
+        r.cpu_some_share, r.memory_some_share, r.io_some_share,
+        CASE WHEN n.tasks_runnable > 0 THEN n.tasks_runnable - 1 ELSE n.tasks_runnable END AS tasks_runnable
     FROM node_rates AS r JOIN node AS n USING (archive, run, boot, seq)"""
 
 

@@ -22,6 +22,7 @@ VIEWS: tuple[str, ...] = (
     "net_rates",
     "pressure_rates",
     "energy_rates",
+    "node_clocks",
     "node_rates",
     "node_usage",
     "process_totals",
@@ -101,12 +102,17 @@ def _of(measure: str, column: str) -> str:
 
 
 def _gap(gap: str) -> str:
-    """How much further apart a total and its bound are at the end of the record than at its beginning."""
+    """How much further apart a total and its bound are at the end of the record than at its beginning.
+
+    Total and bounds are rounded to ticks, each by itself: a gap from before the record may differ by two of them.
+    """
     counter = _GAPS[gap.rpartition("_")[0]]
     is_late = f"{_of(gap, 'first_boottime')} > {_of(counter, 'first_boottime')}"
-    first = f"COALESCE({_of(gap, 'first_value')}, 0.0)"
+    end = _gap_at_end(gap, counter)
+    grown = f"{end} - COALESCE({_of(gap, 'first_value')}, 0.0)"
+    rounding = "2.5 / MAX(t.ticks_per_second)" if counter == "cpu" else "0.0"
     began = f"BOOL_OR(measure = '{counter}' AND begins) OR {is_late}"
-    return f"{_gap_at_end(gap, counter)} - CASE WHEN {began} THEN 0.0 ELSE {first} END"
+    return f"CASE WHEN {began} THEN {end} WHEN ABS({grown}) <= {rounding} THEN 0.0 ELSE {grown} END"
 
 
 def _doubted(flag: str, *names: str) -> str:

@@ -19,27 +19,10 @@ WITH stepped AS (
     WINDOW w AS (PARTITION BY archive, boot ORDER BY boottime)
 ),
 
--- The counters of a sample are read a little after its beginning, and later on a busy machine: all their ticks together tell
--- how long they ran. A suspend, or CPUs that come and go, are no such delay.
-ticked AS (
-    SELECT
-        s.*,
-        t.ticks_per_second AS tick_rate,
-        (user_step + system_step + idle_step + iowait_step + COALESCE(steal_step, 0))
-        / t.ticks_per_second / NULLIF(cpus_online, 0) AS ticked_seconds,
-        LEAST(user_step, system_step, idle_step, iowait_step, COALESCE(steal_step, 0)) AS least_step
-    FROM stepped AS s
-    JOIN tick_lengths AS t ON s.archive = t.archive AND s.boot = t.boot
-),
-
 paced AS (
-    SELECT
-        ticked.*,
-        tick_rate * CASE
-            WHEN least_step >= 0 AND ticked_seconds BETWEEN 0.25 * seconds AND 4.0 * seconds THEN ticked_seconds
-            ELSE seconds
-        END AS pace
-    FROM ticked
+    SELECT s.*, c.ticks_per_second AS tick_rate, c.ticks_per_second * COALESCE(c.counted_seconds, s.seconds) AS pace
+    FROM stepped AS s
+    JOIN node_clocks AS c ON s.archive = c.archive AND s.run = c.run AND s.boot = c.boot AND s.seq = c.seq
 ),
 
 -- Devices made of other devices would count twice.
