@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tests.parts import DOCKER_SOCKET
 from tests.real.docker import DOCKER, IMAGE
-from tests.real.wait import let_pass
+from tests.real.wait import let_pass, wait_until
 
 ROOT = Path(__file__).parents[2]
 VMSONAR = Path(sys.executable).with_name("vmsonar")
@@ -40,7 +40,8 @@ QUIET = 0.12
 ATTEMPTS = 200
 
 BURN = "while True: pass"
-HOLD = "import time; held = b'x' * (3 << 30); time.sleep(600)"
+#: A fifth of the machine's memory.
+HOLD = "import os, time; held = b'x' * (os.sysconf('SC_PHYS_PAGES') * 4096 // 5); open('ready', 'w'); time.sleep(600)"
 COPY = "import os, time\nwhile True:\n data = os.urandom(4 << 20)\n open('copy', 'wb').write(data)\n time.sleep(1)"
 FILL = "import time\nwith open('full/data', 'wb', 0) as f:\n while True:\n  f.write(bytes(1 << 20)); time.sleep(0.02)"
 UNIT = "int f{n}(int a){{return a*{n}+(a>>3);}}\n"
@@ -135,6 +136,8 @@ class Workload:
     earlier: bool = False
     #: A disk of its own of so many MiB.
     disk: int = 0
+    #: Whether it matters how processes ended: the guest tells that by its accounts alone.
+    needs_ends: bool = False
 
 
 def _fine_container(place: Place, user: int = ANNA) -> None:
@@ -171,7 +174,7 @@ WORKLOADS: dict[str, Workload] = {
     "killed_container": Workload(_killed_container, seconds=40, has_containers=True),
     "full_disk": Workload(_full, seconds=40, disk=64),
     "many_short_jobs": Workload(_many, seconds=48),
-    "crash_loop": Workload(_crashing, seconds=30),
+    "crash_loop": Workload(_crashing, seconds=30, needs_ends=True),
 }  # fmt: skip
 
 
@@ -180,8 +183,9 @@ def recorder(place: Place, workload: Workload) -> "Iterator[subprocess.Popen[byt
     """The daemon, on a machine that has a name, an id and users of ours."""
     (place.folder / "passwd").write_text(USERS)
     (place.folder / "machine-id").write_text("%032x\n" % (0xA0 + list(WORKLOADS.values()).index(workload)))
-    collectors = "" if workload.has_containers else "collectors: {container: none}\n"
-    (place.folder / "config.yaml").write_text(CONFIG + collectors)
+    less = "" if workload.has_containers else "collectors: {container: none}\n"
+    less += "" if workload.needs_ends else "accounts: {use: none}\n"
+    (place.folder / "config.yaml").write_text(CONFIG + less)
     full = place.folder / "full"
     full.mkdir()
     inside = (
@@ -257,7 +261,8 @@ def record(name: str, target: Path) -> bool:
             place = Place(folder, stack)
             if workload.earlier:
                 workload.start(place)
-                let_pass(8)
+                wait_until((folder / "ready").exists, 120, "the memory is held")
+                let_pass(2)
             with recorder(place, workload):
                 let_pass(2)
                 if not workload.earlier:

@@ -165,6 +165,10 @@ def _doubts() -> str:
     )
 
 
+#: The CPU time that the machine had while a job was seen.
+_HAD = "r.recorded_seconds * r.cpus"
+
+
 def _bounds(name: str, figure: str, whole: bool = True) -> str:
     """The columns with the least and the most that a figure can be, null where they are the figure itself."""
     below, above = f"r.{name}_below", f"r.{name}_above"
@@ -172,6 +176,8 @@ def _bounds(name: str, figure: str, whole: bool = True) -> str:
     least, most = f"GREATEST(r.{figure} - {low}, 0.0)", f"r.{figure} + {high}"
     if whole:
         least, most = f"CAST({least} AS BIGINT)", f"CAST({most} AS BIGINT)"
+    else:
+        most = f"CASE WHEN {most} > {_HAD} THEN {_HAD} ELSE {most} END"
     return (
         f"CASE WHEN {low} > 0 AND r.{figure} > 0 THEN {least} END AS {figure}_low, "
         "-- least that it can be, where that is another figure\n"
@@ -185,6 +191,7 @@ _PROCESS = {
     "source": "process",
     "number": "pid",
     "alive": "cpu",
+    "cpu_time": "r.cpu_seconds",
     "doubts": _doubts(),
     "runtime": "r.runtime_seconds",
     "until": "boottime",
@@ -196,6 +203,9 @@ _JOB = {
     "source": "job",
     "number": "pgid",
     "alive": "processes",
+    # What is not exact is no more than the machine had.
+    "cpu_time": f"CASE WHEN r.unattributed AND r.cpu_seconds > {_HAD} THEN {_HAD} ELSE r.cpu_seconds END "
+    "AS cpu_seconds",
     "doubts": _doubts(),
     "until": "CASE WHEN end_boottime < boottime THEN end_boottime ELSE boottime END",
     "runtime": "CASE WHEN n.job_source = 'no_group' THEN NULL ELSE r.runtime_seconds END AS runtime_seconds",

@@ -143,7 +143,8 @@ def _who(summary: Summary) -> str:
         if seconds >= 0.05 * total > 0
     ]
     told = [f"{user} {units.share(seconds / total)}" for user, seconds in named]
-    if total - jobs >= _NOBODYS * total > 0:
+    is_idle = (ratio(summary.use.cores.mean, summary.use.cpus) or 0.0) < _WORDS[-2][0]
+    if not is_idle and total - jobs >= _NOBODYS * total > 0:
         told.append(f"others {units.share(1 - jobs / total)}")
     return f" CPU time: {', '.join(told)}." if told else ""
 

@@ -156,9 +156,7 @@ class Instant:
         known = node.memory_total is not None and node.memory_available is not None
         used = (node.memory_total or 0) - (node.memory_available or 0) if known else None
         cores = self._cores(self._pairs("node", ())[0], _BUSY, self._ticks)
-        told = (
-            f"{units.cores(cores)} of {units.plural(node.cpus_online, 'core')}, load {units.cores(node.load1)}"
-        )
+        told = f"{units.cores(cores)} of {units.plural(node.cpus_online, 'core')}, load {units.cores(node.load1)}"
         told += f", memory {units.size(used)} of {units.size(node.memory_total)}"
         return told + "".join(f", GPU {gpu.gpu_index} {units.percent(gpu.gpu_util)}" for gpu in self.now.gpu)
 
