@@ -267,7 +267,8 @@ def test_it_sends(
         let_pass(8)
         process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 0, said.decode()
+    # The record here is older than two hours.
+    assert process.returncode == (1 if "--since" in words else 0), said.decode()
 
 
 def test_every_command_has_a_man_page(tmp_path: Path) -> None:

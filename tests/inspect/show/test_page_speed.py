@@ -1,4 +1,4 @@
-"""The page of a month, of 20,500 jobs and of 500 machines: small, open at once, smooth to drag (`pytest -s` prints).."""
+"""The page of a month, of 20,500 jobs and of 500 machines: small, open at once, smooth to drag (-s prints figures)."""
 
 import math
 from pathlib import Path
@@ -92,6 +92,7 @@ def test_it_is_small_opens_at_once_and_drags_smoothly(make, browser: Browser, tm
     assert typical < FRAME_MS
     assert slow < 2 * FRAME_MS
     if make is crowd:
+        show(browser, page, width=1400, height=900)  # all of its time again
         look_through(browser)
 
 
