@@ -111,6 +111,15 @@ def test_there_are_examples() -> None:
     assert {f"{name} --help" for name in cli.COMMANDS if name != "install"} <= pages
 
 
+#: Generated, or the glossary itself.
+WITHOUT_LINK = {"accuracy", "answers", "architecture", "configuration", "format", "tables"}
+
+
+def test_every_page_leads_to_the_glossary() -> None:
+    pages = [page for page in PAGES if page.suffix == ".md" and page.stem not in WITHOUT_LINK]
+    assert [page.name for page in pages if "architecture.md#words" not in page.read_text()] == []
+
+
 @pytest.mark.parametrize(("where", "words"), commands(), ids=_name)
 def test_the_command_line_takes_it(where: str, words: tuple[str, ...]) -> None:
     assert words[0] in cli.COMMANDS, where

@@ -119,6 +119,6 @@ def look_through(browser: Browser) -> None:
         "(() => { const box = document.querySelector('#jobs .scroll'); box.scrollTop = box.scrollHeight; })()"
     )
     settle(browser)
-    last = int(rows(browser, "jobs", 1)[-1][0])
+    last = int(rows(browser, "jobs")[-1])
     assert last > int(first[-1][0])
     assert last > 20_000
