@@ -3,12 +3,6 @@ WITH stepped AS (
     SELECT
         node.*,
         (boottime - LAG(boottime) OVER w) / 1e9 AS seconds,
-        user_ticks + nice_ticks - LAG(user_ticks + nice_ticks) OVER w AS user_step,
-        system_ticks + irq_ticks + softirq_ticks
-        - LAG(system_ticks + irq_ticks + softirq_ticks) OVER w AS system_step,
-        idle_ticks - LAG(idle_ticks) OVER w AS idle_step,
-        iowait_ticks - LAG(iowait_ticks) OVER w AS iowait_step,
-        steal_ticks - LAG(steal_ticks) OVER w AS steal_step,
         context_switches - LAG(context_switches) OVER w AS switches_step,
         forks - LAG(forks) OVER w AS forks_step,
         major_page_faults - LAG(major_page_faults) OVER w AS faults_step,
@@ -20,7 +14,9 @@ WITH stepped AS (
 ),
 
 paced AS (
-    SELECT s.*, c.ticks_per_second AS tick_rate, c.ticks_per_second * COALESCE(c.counted_seconds, s.seconds) AS pace
+    SELECT
+        s.*, c.user_step, c.system_step, c.idle_step, c.iowait_step, c.steal_step, c.ticks_per_second AS tick_rate,
+        c.ticks_per_second * COALESCE(c.counted_seconds, s.seconds) AS pace
     FROM stepped AS s
     JOIN node_clocks AS c ON s.archive = c.archive AND s.run = c.run AND s.boot = c.boot AND s.seq = c.seq
 ),
