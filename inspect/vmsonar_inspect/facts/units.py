@@ -153,7 +153,7 @@ def mark(
 
 def plural(number: float | None, noun: str) -> str:
     """`1 core`, `2 cores`."""
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+    return f"{count(number)} {noun}" + ("" if number == 1 else "s")
 
 
 def clock(moment: datetime | None, zone: tzinfo) -> str:
