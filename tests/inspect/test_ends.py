@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vmsonar_archive.records import EventRow, GapRow
+from vmsonar_archive.records import ContainerRow, EventRow, GapRow
 from vmsonar_inspect.inspection import Inspection, InspectionSettings, opened
 
 from tests.inspect.show.comparing import compare
@@ -126,6 +126,25 @@ def test_a_container_has_its_sentence(
     for _, event in events:
         event.container_id = box.container_id
     assert container_end(Machine(loads=[load], boxes=[box], events=events), tmp_path) == words
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ([at(103, "container_die", exit_code=3)], "exit 3"),
+        ([at(103, "container_die", exit_code=3), at(104, "container_start")], None),
+    ],
+)
+def test_a_containers_last_row_may_come_late_and_is_no_life(
+    events: list[tuple[float, EventRow]], words: str | None, tmp_path: Path
+) -> None:
+    box = Box(box_id(1), "web")
+    load = Load(100, "./serve", begin=0, end=100, container=box.container_id)
+    for _, event in events:
+        event.container_id = box.container_id
+    last = ContainerRow(container_id=box.container_id, cpu_time=1, end_boottime=103_000_000_000)
+    machine = Machine(loads=[load], boxes=[box], events=events, more=[(130, "container", last)])
+    assert container_end(machine, tmp_path) == words
 
 
 def test_the_story_the_lists_and_json_say_the_same(

@@ -71,7 +71,9 @@ class _Evidence:
     counted: list[datetime] = field(default_factory=list)
     ooms: dict[str, list[datetime]] = field(default_factory=dict)
     rises: dict[str, list[Record]] = field(default_factory=dict)
-    limits: dict[str, Record] = field(default_factory=dict)
+    starts: dict[str, datetime] = field(default_factory=dict)
+    #: The limits of each container, its peak, and the last sample of it.
+    boxes: dict[str, Record] = field(default_factory=dict)
     machine_kills: list[Record] = field(default_factory=list)
     notices: list[datetime] = field(default_factory=list)
     stops: list[tuple[datetime, str]] = field(default_factory=list)
@@ -95,8 +97,8 @@ class Ends:
         if queries.has("container"):
             for row in queries.rows(_RISES):
                 self._of[row["archive"]].rises.setdefault(row["container_id"], []).append(row)
-            for row in queries.rows(_LIMITS):
-                self._of[row["archive"]].limits[row["container_id"]] = row
+            for row in queries.rows(_BOXES):
+                self._of[row["archive"]].boxes[row["container_id"]] = row
         queries.require_node_steps()
         for row in queries.rows(_MACHINE_KILLS):
             self._of[row["archive"]].machine_kills.append(row)
@@ -150,12 +152,19 @@ class Ends:
         """How a container ended, the last time it did; nothing where it is not known to have ended."""
         known = self._of[container.archive or ""]
         found = [status_of(row) for row in known.deaths.get(container.container_id, ())]
-        if not found or (container.last is not None and container.last > found[-1].time + known.interval):
+        if not found or self._goes_on(known, container.container_id, found[-1].time):
             return Ending()
         # The kernel tells a signal where the engine has a number for it.
         near = [each for each in found if each.is_known and found[-1].time - each.time <= known.interval]
         status = next((each for each in near if each.signal is not None), near[-1] if near else found[-1])
         return self._judged(known, status, _Subject(container.container_id))
+
+    def _goes_on(self, known: _Evidence, container: str, death: datetime) -> bool:
+        """Whether it was started again. The row of an end may come late and is no sample of a life."""
+        started, seen = known.starts.get(container), known.boxes.get(container, {}).get("last_alive")
+        return (started is not None and started > death) or (
+            seen is not None and seen > death + known.interval
+        )
 
     def _judged(
         self, known: _Evidence, status: Status, subject: _Subject, members: Iterable[Status] = ()
@@ -221,6 +230,8 @@ def _sort_in(known: _Evidence, rows: list[Record]) -> None:
             known.exits.setdefault(row["pgid"], []).append(row)
         elif kind == "exits_counted" and row["exit_code"] is None:
             known.counted.append(row["time"])
+        elif kind == "container_start":
+            known.starts[container] = when
         elif kind == "container_oom":
             known.ooms.setdefault(container, []).append(when)
         elif kind == "teardown_notice":
@@ -261,7 +272,7 @@ def _container_memory(known: _Evidence, status: Status, container: str | None) -
     told = [when for when in known.ooms.get(container, ()) if abs(status.time - when) <= slack]
     if not rises and not told:
         return
-    limit = known.limits.get(container, {})
+    limit = known.boxes.get(container, {})
     most, peak = limit.get("memory_limit"), limit.get("memory_peak") or 0
     met = any(row["oom_events"] or row["memory_max_events"] for row in rises)
     is_met = most is not None and (met or peak >= 0.9 * most)
@@ -353,7 +364,7 @@ def _shortage(known: _Evidence, status: Status, subject: _Subject) -> Iterator[C
 
 def _pids(known: _Evidence, status: Status, container: str | None) -> Iterator[Cause]:
     """A fork that its container's limit refused, a little before the end at most."""
-    limit = units.count(known.limits.get(container or "", {}).get("processes_limit"))
+    limit = units.count(known.boxes.get(container or "", {}).get("processes_limit"))
     for row in reversed(known.rises.get(container or "", [])):
         passed = status.time - row["time"]
         is_near = _within(known, status, row["time"])
@@ -370,9 +381,10 @@ def _after(passed: timedelta) -> str:
 _RISES = f"""
     WITH {LIMIT_RISES}
     SELECT * FROM limit_rises WHERE oom_kills > 0 OR pids_max_events > 0 ORDER BY time"""  # noqa: S608
-_LIMITS = """
+_BOXES = """
     SELECT archive, container_id, MAX(memory_limit) AS memory_limit, MAX(processes_limit) AS processes_limit,
-        MAX(GREATEST(COALESCE(memory_peak, 0), COALESCE(memory_used, 0))) AS memory_peak
+        MAX(GREATEST(COALESCE(memory_peak, 0), COALESCE(memory_used, 0))) AS memory_peak,
+        MAX(time) FILTER (WHERE end_boottime IS NULL) AS last_alive
     FROM container GROUP BY archive, container_id"""
 _WRITTEN = """
     SELECT SUM(write_bytes_per_second * interval_seconds) AS written FROM job_rates
