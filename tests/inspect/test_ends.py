@@ -12,7 +12,7 @@ from vmsonar_inspect.inspection import Inspection, InspectionSettings, opened
 
 from tests.inspect.show.comparing import compare
 from tests.inspect.show.pages import data_of
-from tests.making.deaths import DEATHS, KILL, TERM, make_deaths, places
+from tests.making.deaths import DEATHS, KILL, OVERLAY, SCRATCH, TERM, disk, make_deaths, places
 from tests.making.machines import GIB, START, Box, Load, Machine, box_id
 from vmsonar.cli import run
 
@@ -93,6 +93,21 @@ def test_a_kernel_that_does_not_tell_is_the_reason(tmp_path: Path) -> None:
     gap = GapRow(collector="process", reason="lifeline", detail=f"{told}: built without")
     machine = Machine(loads=[Load(100, "./serve", begin=0, end=100)], gaps=[(0, gap)])
     assert ends(machine, tmp_path) == {"100 ./serve": f"not known: {told}"}
+
+
+def test_a_full_disk_is_named_before_the_overlays_on_it(tmp_path: Path) -> None:
+    load = Load(100, "./serve", begin=0, end=100)
+    layer = OVERLAY | {"mount_point": f"/var/lib/docker/overlay2/{'5e' * 32}/merged"}
+    rows = [disk(0, base) for base in (SCRATCH, layer)]
+    full = [disk(100, base, bytes_available=0) for base in (layer, SCRATCH)]
+    machine = Machine(loads=[load], events=[exit_of(103, load, exit_code=1)])
+    machine.more = [*rows, *full]
+    assert ends(machine, tmp_path) == {"100 ./serve": "exit 1, at the same time /scratch had 0 bytes free"}
+    machine.more = [*rows, full[0]]
+    place = "/var/lib/docker/overlay2/5e5e5e5e5e5e/merged"
+    assert ends(machine, tmp_path / "layer") == {
+        "100 ./serve": f"exit 1, at the same time {place} had 0 bytes free"
+    }
 
 
 def container_end(machine: Machine, folder: Path) -> str | None:
