@@ -143,6 +143,17 @@ def test_a_container_has_its_sentence(
     assert container_end(Machine(loads=[load], boxes=[box], events=events), tmp_path) == words
 
 
+def test_a_limit_that_was_not_seen_to_be_reached_is_told_and_not_blamed(tmp_path: Path) -> None:
+    box = Box(box_id(1), "web", limit=GIB)
+    load = Load(100, "./serve", begin=0, end=100, container=box.container_id, memory=0.3 * GIB)
+    events = [at(103, "container_oom"), at(104, "container_die", exit_code=137)]
+    for _, event in events:
+        event.container_id = box.container_id
+    assert container_end(Machine(loads=[load], boxes=[box], events=events), tmp_path) == (
+        "exit 137, which stands for SIGKILL by the kernel, for lack of memory in its container, whose limit is 1.0 GiB"
+    )
+
+
 @pytest.mark.parametrize(
     ("events", "words"),
     [

@@ -276,11 +276,11 @@ def _container_memory(known: _Evidence, status: Status, container: str | None) -
     most, peak = limit.get("memory_limit"), limit.get("memory_peak") or 0
     met = any(row["oom_events"] or row["memory_max_events"] for row in rises)
     is_met = most is not None and (met or peak >= 0.9 * most)
-    why = (
-        f"its container's limit of {units.size(most)} was reached"
-        if is_met
-        else "for lack of memory in its container"
-    )
+    why = "for lack of memory in its container"
+    if is_met:
+        why = f"its container's limit of {units.size(most)} was reached"
+    elif most is not None:  # its last figures were lost, or another limit was met
+        why += f", whose limit is {units.size(most)}"
     if status.by_signal == statuses.KILL:
         yield Cause("memory_limit", f" by the kernel, {why}", is_proven=True)
     elif status.by_signal is None:
