@@ -110,6 +110,22 @@ def test_a_full_disk_is_named_before_the_overlays_on_it(tmp_path: Path) -> None:
     }
 
 
+def test_its_own_containers_limit_comes_before_a_disk_that_was_full_then(tmp_path: Path) -> None:
+    box = Box(box_id(1), "web", processes_limit=32, refused_at=103)
+    loads = [Load(100, "./serve", begin=0, end=100, container=box.container_id),
+             Load(200, "sleep inf", begin=0, container=box.container_id)]  # fmt: skip
+    machine = Machine(loads=loads, boxes=[box], events=[exit_of(103, loads[0], exit_code=2)])
+    machine.more = [disk(0), disk(100, bytes_available=0)]
+    assert ends(machine, tmp_path)["100 ./serve"] == (
+        "exit 2, at the same time its container's limit of 32 processes was reached"
+    )
+
+
+def test_what_is_no_one_job_has_no_end(tmp_path: Path) -> None:
+    machine = Machine(loads=[Load(0, "?", begin=0, end=100), Load(100, "./serve", begin=0)])
+    assert ends(machine, tmp_path)["0 ?"] is None
+
+
 def container_end(machine: Machine, folder: Path) -> str | None:
     root = machine.record(folder / "archive", 300)
     with opened([root], InspectionSettings()) as found:

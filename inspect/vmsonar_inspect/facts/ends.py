@@ -106,8 +106,10 @@ class Ends:
             self._of[archive].shortages = shortages
 
     def of_job(self, key: Key, job: JobUse) -> Ending:
-        """How a job ended."""
+        """How a job ended; nothing of what is no one job."""
         known = self._of[key[0]]
+        if not job.is_one_job:
+            return Ending()
         told = [row for row in known.exits.get(key[2], ()) if _is_of(row, key, job, known.interval)]
         own = [status_of(row) for row in told if row["subject"] in _WHOLE]
         if not job.ended:
@@ -193,8 +195,10 @@ class Ends:
         yield from self._member(known, status, subject, members)
         # A request to end says nothing of what the program met.
         if status.by_signal in (None, statuses.ABRT, statuses.BUS):
-            yield from _shortage(known, status, subject)
+            shortages = _shortages(known, status)
+            yield from _filled(shortages, status, subject)
             yield from _pids(known, status, subject.container)
+            yield from _beside(shortages, status)
         yield from _machine_memory(known, status)
         if status.by_signal not in statuses.CRASHES:
             yield from _notice(known, status)
@@ -340,23 +344,32 @@ def _shutdown(known: _Evidence, status: Status) -> Iterator[Cause]:
             yield Cause("shutdown", f" at {goal}" if asked else f", at the same time as the {goal}")
 
 
-def _shortage(known: _Evidence, status: Status, subject: _Subject) -> Iterator[Cause]:
-    """A file system without room, or turned read-only, when it ended; who wrote there comes first."""
+def _shortages(known: _Evidence, status: Status) -> list[Shortage]:
+    """The file systems without room, or turned read-only, when it ended; the newest shortage first."""
     # Room is asked for at every sample, the table of mounts every ten seconds at least.
     late = known.interval + timedelta(seconds=1)
-    near = []
-    for each in known.shortages:
-        if not each.holds(status.time, late + _AT_ONCE if each.kind == "read_only" else late):
-            continue
+    slack = {"read_only": late + _AT_ONCE}
+    found = [each for each in known.shortages if each.holds(status.time, slack.get(each.kind, late))]
+    return sorted(found, key=lambda each: abs(status.time - each.since))
+
+
+def _filled(shortages: Iterable[Shortage], status: Status, subject: _Subject) -> Iterator[Cause]:
+    """A file system that had just become full, of which its own writing or its signal speaks."""
+    for each in shortages:
         passed = status.time - each.since
-        if each.kind == "disk_full" and status.is_exact and timedelta(0) <= passed <= _RECENT:
-            after = f", {_after(passed)} {each.words()}"
-            if wrote := subject.wrote(each):
-                yield Cause(each.kind, f"{after}; it had just written {units.size(wrote)}")
-            elif status.by_signal == statuses.BUS:  # what a mapped file without room brings about
-                yield Cause(each.kind, after)
-        near.append((abs(passed), each))
-    for passed, each in sorted(near, key=itemgetter(0)):
+        if each.kind != "disk_full" or not status.is_exact or not timedelta(0) <= passed <= _RECENT:
+            continue
+        after = f", {_after(passed)} {each.words()}"
+        if wrote := subject.wrote(each):
+            yield Cause(each.kind, f"{after}; it had just written {units.size(wrote)}")
+        elif status.by_signal == statuses.BUS:  # what a mapped file without room brings about
+            yield Cause(each.kind, after)
+
+
+def _beside(shortages: Iterable[Shortage], status: Status) -> Iterator[Cause]:
+    """A shortage of which nothing but the time speaks."""
+    for each in shortages:
+        passed = abs(status.time - each.since)
         is_new = passed <= _RECENT
         lasting = "" if is_new else f", for {units.duration(passed.total_seconds())} by then"
         yield Cause(each.kind, f", at the same time {each.words(is_new)}{lasting}")
