@@ -110,6 +110,22 @@ def test_a_full_disk_is_named_before_the_overlays_on_it(tmp_path: Path) -> None:
     }
 
 
+def test_a_short_failure_beside_a_full_disk_is_not_what_went_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short, wrote = (Load(pgid, name, begin=70, end=100, write=rate)
+                    for pgid, name, rate in ((100, "./short", 0.0), (200, "./wrote", 2 * GIB / 30)))  # fmt: skip
+    events = [exit_of(103, load, exit_code=1) for load in (short, wrote)]
+    machine = Machine(loads=[short, wrote], events=events)
+    machine.more = [disk(0, bytes_available=2 * GIB), disk(100, bytes_available=0)]
+    root = machine.record(tmp_path / "archive", 300)
+    with opened([root], InspectionSettings()) as found:
+        endings = {job.command: (job.ending.cause, job.ending.is_coincidence) for job in found.jobs}
+    assert endings == {"./short": ("disk_full", True), "./wrote": ("disk_full", False)}
+    (summary,) = ask(capsys, root)
+    assert [event["job"] for event in summary["wrong"]] == ["200"]
+
+
 def test_its_own_containers_limit_comes_before_a_disk_that_was_full_then(tmp_path: Path) -> None:
     box = Box(box_id(1), "web", processes_limit=32, refused_at=103)
     loads = [Load(100, "./serve", begin=0, end=100, container=box.container_id),
@@ -198,7 +214,7 @@ def test_the_story_the_lists_and_json_say_the_same(
     assert (story["ended_by"], story["job"]["ending"]) == (
         words,
         {"words": words, "exit_code": 1, "exit_signal": None, "core_dumped": False, "source": "connector",
-         "cause": "disk_full", "is_proven": False},
+         "cause": "disk_full", "is_proven": False, "is_coincidence": False},
     )  # fmt: skip
     assert [event["what"] for event in story["events"]] == [words]
     assert run(["inspect", str(graveyard), "--job", str(pgid)]) == 0

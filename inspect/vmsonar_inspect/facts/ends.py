@@ -45,6 +45,7 @@ class Cause:
     kind: str
     words: str
     is_proven: bool = False
+    is_coincidence: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +148,10 @@ class Ends:
                 return replace_words(ending, f"its container ended: {ending.words}")
         status = Status(moment, is_exact=job.end is not None)
         cause = next(self._causes(known, status, _Subject(job.container_id), ()), None)
-        words = untold if cause is None else f"{untold}; {cause.words.removeprefix(', ')}"
-        return Ending(words=words, cause=None if cause is None else cause.kind)
+        if cause is None:
+            return Ending(words=untold)
+        words = f"{untold}; {cause.words.removeprefix(', ')}"
+        return Ending(words=words, cause=cause.kind, is_coincidence=cause.is_coincidence)
 
     def of_container(self, container: ContainerUse) -> Ending:
         """How a container ended, the last time it did; nothing where it is not known to have ended."""
@@ -185,6 +188,7 @@ class Ends:
             source=status.source,
             cause=None if cause is None else cause.kind,
             is_proven=cause is not None and cause.is_proven,
+            is_coincidence=cause is not None and cause.is_coincidence,
         )
 
     def _causes(
@@ -372,7 +376,8 @@ def _beside(shortages: Iterable[Shortage], status: Status) -> Iterator[Cause]:
         passed = abs(status.time - each.since)
         is_new = passed <= _RECENT
         lasting = "" if is_new else f", for {units.duration(passed.total_seconds())} by then"
-        yield Cause(each.kind, f", at the same time {each.words(is_new)}{lasting}")
+        words = f", at the same time {each.words(is_new)}{lasting}"
+        yield Cause(each.kind, words, is_coincidence=True)
 
 
 def _pids(known: _Evidence, status: Status, container: str | None) -> Iterator[Cause]:

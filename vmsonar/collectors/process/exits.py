@@ -38,7 +38,7 @@ class Exits:
                 self._tell_one(death, process)  # nobody listened, but the books have it
         for (name, failed), number in interval.counted.items():
             self._counted[_text(name), failed] += number
-        return [*self._rows, *self._counts()]
+        return [*self._rows, *self._counts()] if self._counted else self._rows
 
     def _tell_one(self, death: Death, process: Process | None) -> None:
         job = self._led_by(death, process)
