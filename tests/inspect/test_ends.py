@@ -175,6 +175,21 @@ def test_a_container_has_its_sentence(
     assert container_end(Machine(loads=[load], boxes=[box], events=events), tmp_path) == words
 
 
+@pytest.mark.parametrize(("is_told", "words"), [(True, "exit 3"), (False, "not known: no engine told it")])
+def test_where_no_engine_tells_a_container_ends_with_its_first_process(
+    is_told: bool, words: str, tmp_path: Path
+) -> None:
+    box = Box(box_id(1), "web")
+    first, later = (Load(pgid, "./serve", begin=begin, end=100, container=box.container_id)
+                    for pgid, begin in ((100, 0), (200, 50)))  # fmt: skip
+    swept, own = exit_of(102, later, exit_signal=KILL), exit_of(103, first, exit_code=3)
+    seen = (110.0, EventRow(event_type="container_die", detail="seen in the control groups"))
+    events = [swept, own, seen] if is_told else [seen]
+    for _, event in events:
+        event.container_id = box.container_id
+    assert container_end(Machine(loads=[first, later], boxes=[box], events=events), tmp_path) == words
+
+
 def test_a_limit_that_was_not_seen_to_be_reached_is_told_and_not_blamed(tmp_path: Path) -> None:
     box = Box(box_id(1), "web", limit=GIB)
     load = Load(100, "./serve", begin=0, end=100, container=box.container_id, memory=0.3 * GIB)

@@ -68,6 +68,8 @@ class _Evidence:
     exits: dict[int, list[Record]] = field(default_factory=dict)
     #: Exits and deaths of containers, by id.
     deaths: dict[str, list[Record]] = field(default_factory=dict)
+    #: Exits of jobs in containers, by the container's id.
+    residents: dict[str, list[Record]] = field(default_factory=dict)
     kills: list[Status] = field(default_factory=list)
     counted: list[datetime] = field(default_factory=list)
     ooms: dict[str, list[datetime]] = field(default_factory=dict)
@@ -161,7 +163,9 @@ class Ends:
             return Ending()
         # The kernel tells a signal where the engine has a number for it.
         near = [each for each in found if each.is_known and found[-1].time - each.time <= known.interval]
-        status = next((each for each in near if each.signal is not None), near[-1] if near else found[-1])
+        first = None if near else _first_process(known, container.container_id, found[-1].time)
+        last = near[-1] if near else first or found[-1]
+        status = next((each for each in near if each.signal is not None), last)
         return self._judged(known, status, _Subject(container.container_id))
 
     def _goes_on(self, known: _Evidence, container: str, death: datetime) -> bool:
@@ -236,6 +240,8 @@ def _sort_in(known: _Evidence, rows: list[Record]) -> None:
             known.deaths.setdefault(container, []).append(row)
         elif kind == "exit" and row["pgid"] is not None:
             known.exits.setdefault(row["pgid"], []).append(row)
+            if container and row["subject"] == "job":
+                known.residents.setdefault(container, []).append(row)
         elif kind == "exits_counted" and row["exit_code"] is None:
             known.counted.append(row["time"])
         elif kind == "container_start":
@@ -248,6 +254,16 @@ def _sort_in(known: _Evidence, rows: list[Record]) -> None:
             known.stops.append((when, _GOING_DOWN[row["reason"]]))
         if kind == "exit" and row["exit_signal"] == statuses.KILL:
             known.kills.append(status_of(row))
+
+
+def _first_process(known: _Evidence, container: str, death: datetime) -> Status | None:
+    """How the oldest job of a container ended, where no engine tells: the container ends with its first process."""
+    rows = [
+        row
+        for row in known.residents.get(container, ())
+        if abs((row["happened"] or row["time"]) - death) <= known.interval + timedelta(seconds=1)
+    ]
+    return status_of(min(rows, key=lambda row: row["start_ticks"] or 0)) if rows else None
 
 
 def _is_of(row: Record, key: Key, job: JobUse, interval: timedelta) -> bool:

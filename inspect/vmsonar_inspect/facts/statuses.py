@@ -105,6 +105,6 @@ def status_of(row: Record) -> Status:
         source=row["exit_source"] or ("engine" if row["event_type"] == "container_die" else None),
         program=row["program"],
         started_by=row["started_by"],
-        detail=row["detail"] if row["event_type"] == "exit" else None,
+        detail=row["detail"] if row["event_type"] == "exit" else "no engine told it",
         is_exact=row["happened"] is not None,
     )
