@@ -374,16 +374,16 @@ def _shortages(known: _Evidence, status: Status) -> list[Shortage]:
 
 
 def _filled(shortages: Iterable[Shortage], status: Status, subject: _Subject) -> Iterator[Cause]:
-    """A file system that had just become full, of which its own writing or its signal speaks."""
+    """A file system that had just become full, or was found so just after, with its own writing or signal to speak."""
     for each in shortages:
         passed = status.time - each.since
-        if each.kind != "disk_full" or not status.is_exact or not timedelta(0) <= passed <= _RECENT:
+        if each.kind != "disk_full" or not status.is_exact or passed > _RECENT:
             continue
-        after = f", {_after(passed)} {each.words()}"
+        words = f", {'at the same time' if passed < timedelta(0) else _after(passed)} {each.words()}"
         if wrote := subject.wrote(each):
-            yield Cause(each.kind, f"{after}; it had just written {units.size(wrote)}")
+            yield Cause(each.kind, f"{words}; it had just written {units.size(wrote)}")
         elif status.by_signal == statuses.BUS:  # what a mapped file without room brings about
-            yield Cause(each.kind, after)
+            yield Cause(each.kind, words)
 
 
 def _beside(shortages: Iterable[Shortage], status: Status) -> Iterator[Cause]:
