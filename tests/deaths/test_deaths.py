@@ -169,10 +169,17 @@ def test_the_end_of_a_container(
         words = "SIGKILL by the kernel, for lack of memory in its container, whose limit is 32 MiB"
     if name == "processes_later":
         said = re.sub("[0-9]+ s after|less than a second after", "at the same time", said)
+    if is_deaf(stage):
+        said = said.removeprefix("its container ended: ")
     assert said == words
     # Of the container itself, the engine has a number that stands for the signal.
     its = containers[container_id]["ending"]["words"].replace("exit 137, which stands for SIGKILL", "SIGKILL")
     assert its.startswith(words.split(",")[0])
+
+
+def is_deaf(stage: Stage) -> bool:
+    """Whether more began and ended at some time than the recorder may listen to; only the engine told then."""
+    return any(gap.reason == "lifeline" for sample in stage.samples for gap in sample.gap)
 
 
 def was_counted(stage: Stage, container_id: str) -> bool:

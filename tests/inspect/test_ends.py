@@ -95,6 +95,14 @@ def test_a_kernel_that_does_not_tell_is_the_reason(tmp_path: Path) -> None:
     assert ends(machine, tmp_path) == {"100 ./serve": f"not known: {told}"}
 
 
+def test_a_kill_that_a_late_sample_counts(tmp_path: Path) -> None:
+    load = Load(100, "./hungry", begin=0, end=100)
+    _, event = exit_of(103, load, exit_signal=KILL, exit_source="accounts")
+    machine = Machine(loads=[load], events=[(128, event)], kills=(103,), silent=((101, 125),))
+    words = "SIGKILL by the kernel, for lack of memory in the machine or a control group"
+    assert ends(machine, tmp_path) == {"100 ./hungry": words}
+
+
 def test_a_full_disk_is_named_before_the_overlays_on_it(tmp_path: Path) -> None:
     load = Load(100, "./serve", begin=0, end=100)
     layer = OVERLAY | {"mount_point": f"/var/lib/docker/overlay2/{'5e' * 32}/merged"}

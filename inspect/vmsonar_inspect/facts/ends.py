@@ -277,10 +277,11 @@ def _is_of(row: Record, key: Key, job: JobUse, interval: timedelta) -> bool:
     return begin is not None and end is not None and begin - interval <= when <= end + interval
 
 
-def _within(known: _Evidence, status: Status, sample: datetime) -> bool:
-    """Whether it ended in the interval before a sample, as far as its time is known."""
+def _within(known: _Evidence, status: Status, row: Record) -> bool:
+    """Whether it ended in the interval before a sample, as far as its time is known; want of memory makes them late."""
     slack = timedelta(seconds=2) if status.is_exact else 3 * known.interval
-    return sample - known.interval - slack <= status.time <= sample + slack
+    interval = max(known.interval, timedelta(seconds=row["interval_seconds"] or 0.0))
+    return bool(row["time"] - interval - slack <= status.time <= row["time"] + slack)
 
 
 def _container_memory(known: _Evidence, status: Status, container: str | None) -> Iterator[Cause]:
@@ -288,9 +289,7 @@ def _container_memory(known: _Evidence, status: Status, container: str | None) -
     if container is None:
         return
     rises = [
-        row
-        for row in known.rises.get(container, ())
-        if _within(known, status, row["time"]) and row["oom_kills"]
+        row for row in known.rises.get(container, ()) if _within(known, status, row) and row["oom_kills"]
     ]
     slack = _AT_ONCE if status.is_exact else 3 * known.interval + _AT_ONCE
     told = [when for when in known.ooms.get(container, ()) if abs(status.time - when) <= slack]
@@ -316,7 +315,7 @@ def _machine_memory(known: _Evidence, status: Status) -> Iterator[Cause]:
     if status.by_signal not in (None, statuses.KILL):
         return
     for row in known.machine_kills:
-        if not _within(known, status, row["time"]):
+        if not _within(known, status, row):
             continue
         in_containers = sum(
             rise["oom_kills"] or 0
@@ -327,7 +326,7 @@ def _machine_memory(known: _Evidence, status: Status) -> Iterator[Cause]:
         killed = int(row["oom_kills"] - in_containers)
         if killed <= 0:
             continue
-        if status.signal == statuses.KILL and _is_all_of_them(known, status, row["time"], killed):
+        if status.signal == statuses.KILL and _is_all_of_them(known, status, row, killed):
             yield Cause(
                 "machine_memory",
                 " by the kernel, for lack of memory in the machine or a control group",
@@ -340,12 +339,14 @@ def _machine_memory(known: _Evidence, status: Status) -> Iterator[Cause]:
             )
 
 
-def _is_all_of_them(known: _Evidence, status: Status, sample: datetime, killed: int) -> bool:
+def _is_all_of_them(known: _Evidence, status: Status, row: Record, killed: int) -> bool:
     """Whether all that ended by SIGKILL then were the kernel's, because there were no more."""
-    if status.source not in _TELL_ALL or any(abs(each - sample) <= known.interval for each in known.counted):
+    if status.source not in _TELL_ALL or any(
+        abs(each - row["time"]) <= known.interval for each in known.counted
+    ):
         return False
     # A process that is a job and a container's first is told twice, at one moment.
-    return len({each.time for each in known.kills if _within(known, each, sample)}) <= killed
+    return len({each.time for each in known.kills if _within(known, each, row)}) <= killed
 
 
 def _notice(known: _Evidence, status: Status) -> Iterator[Cause]:
@@ -401,7 +402,7 @@ def _pids(known: _Evidence, status: Status, container: str | None) -> Iterator[C
     limit = units.count(known.boxes.get(container or "", {}).get("processes_limit"))
     for row in reversed(known.rises.get(container or "", [])):
         passed = status.time - row["time"]
-        is_near = _within(known, status, row["time"])
+        is_near = _within(known, status, row)
         if row["pids_max_events"] and (is_near or timedelta(0) <= passed <= _AT_ONCE):
             when = "at the same time" if is_near else _after(passed)
             yield Cause("pids_limit", f", {when} its container's limit of {limit} processes was reached")
@@ -428,4 +429,6 @@ _WRITTEN = """
 _SILENCES = """
     SELECT archive, arg_max(detail, time) AS detail FROM gap
     WHERE collector = 'process' AND reason = 'lifeline' AND detail NOT LIKE 'more began %' GROUP BY archive"""
-_MACHINE_KILLS = "SELECT archive, time, oom_kills FROM node_steps WHERE oom_kills > 0 ORDER BY time"
+_MACHINE_KILLS = (
+    "SELECT archive, time, interval_seconds, oom_kills FROM node_steps WHERE oom_kills > 0 ORDER BY time"
+)
