@@ -255,6 +255,7 @@ def _disk_deaths(stage: Stage) -> None:
     }  # fmt: skip
     for name, process in running.items():
         stage.end(name, process)
+    let_pass(1.5)
     (full / "hog").unlink()
     let_pass(APART)
     stage.run("no_inodes", [*jobs.python(jobs.NO_INODES), str(crowded)])

@@ -103,6 +103,14 @@ def test_a_kill_that_a_late_sample_counts(tmp_path: Path) -> None:
     assert ends(machine, tmp_path) == {"100 ./hungry": words}
 
 
+def test_a_full_disk_that_a_late_sample_finds(tmp_path: Path) -> None:
+    load = Load(100, "./serve", begin=0, end=100)
+    _, event = exit_of(103, load, exit_code=1)
+    machine = Machine(loads=[load], events=[(128, event)], silent=((101, 125),))
+    machine.more = [disk(0), disk(130, bytes_available=0)]
+    assert ends(machine, tmp_path) == {"100 ./serve": "exit 1, at the same time /scratch had 0 bytes free"}
+
+
 def test_a_full_disk_is_named_before_the_overlays_on_it(tmp_path: Path) -> None:
     load = Load(100, "./serve", begin=0, end=100)
     layer = OVERLAY | {"mount_point": f"/var/lib/docker/overlay2/{'5e' * 32}/merged"}

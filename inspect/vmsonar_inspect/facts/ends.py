@@ -62,6 +62,8 @@ class _Evidence:
     """What one archive tells that may end something."""
 
     interval: timedelta
+    #: Samples that came late, and how long after the one before.
+    steps: dict[datetime, timedelta] = field(default_factory=dict)
     #: Why nobody tells of ends here, where that is so.
     silence: str = _NOT_RECORDED
     #: Exits of jobs and their members, by process group.
@@ -81,6 +83,10 @@ class _Evidence:
     notices: list[datetime] = field(default_factory=list)
     stops: list[tuple[datetime, str]] = field(default_factory=list)
     shortages: list[Shortage] = field(default_factory=list)
+
+    def step(self, sample: datetime) -> timedelta:
+        """From the sample before to this one."""
+        return self.steps.get(sample, self.interval)
 
 
 class Ends:
@@ -103,6 +109,8 @@ class Ends:
             for row in queries.rows(_BOXES):
                 self._of[row["archive"]].boxes[row["container_id"]] = row
         queries.require_node_steps()
+        for row in queries.rows(_LATE):
+            self._of[row["archive"]].steps[row["time"]] = timedelta(seconds=row["interval_seconds"])
         for row in queries.rows(_MACHINE_KILLS):
             self._of[row["archive"]].machine_kills.append(row)
         for archive, shortages in (query_shortages(queries) if queries.has("filesystem") else {}).items():
@@ -277,11 +285,10 @@ def _is_of(row: Record, key: Key, job: JobUse, interval: timedelta) -> bool:
     return begin is not None and end is not None and begin - interval <= when <= end + interval
 
 
-def _within(known: _Evidence, status: Status, row: Record) -> bool:
+def _within(known: _Evidence, status: Status, sample: datetime) -> bool:
     """Whether it ended in the interval before a sample, as far as its time is known; want of memory makes them late."""
     slack = timedelta(seconds=2) if status.is_exact else 3 * known.interval
-    interval = max(known.interval, timedelta(seconds=row["interval_seconds"] or 0.0))
-    return bool(row["time"] - interval - slack <= status.time <= row["time"] + slack)
+    return sample - known.step(sample) - slack <= status.time <= sample + slack
 
 
 def _container_memory(known: _Evidence, status: Status, container: str | None) -> Iterator[Cause]:
@@ -289,7 +296,9 @@ def _container_memory(known: _Evidence, status: Status, container: str | None) -
     if container is None:
         return
     rises = [
-        row for row in known.rises.get(container, ()) if _within(known, status, row) and row["oom_kills"]
+        row
+        for row in known.rises.get(container, ())
+        if _within(known, status, row["time"]) and row["oom_kills"]
     ]
     slack = _AT_ONCE if status.is_exact else 3 * known.interval + _AT_ONCE
     told = [when for when in known.ooms.get(container, ()) if abs(status.time - when) <= slack]
@@ -315,7 +324,7 @@ def _machine_memory(known: _Evidence, status: Status) -> Iterator[Cause]:
     if status.by_signal not in (None, statuses.KILL):
         return
     for row in known.machine_kills:
-        if not _within(known, status, row):
+        if not _within(known, status, row["time"]):
             continue
         in_containers = sum(
             rise["oom_kills"] or 0
@@ -326,7 +335,7 @@ def _machine_memory(known: _Evidence, status: Status) -> Iterator[Cause]:
         killed = int(row["oom_kills"] - in_containers)
         if killed <= 0:
             continue
-        if status.signal == statuses.KILL and _is_all_of_them(known, status, row, killed):
+        if status.signal == statuses.KILL and _is_all_of_them(known, status, row["time"], killed):
             yield Cause(
                 "machine_memory",
                 " by the kernel, for lack of memory in the machine or a control group",
@@ -339,14 +348,12 @@ def _machine_memory(known: _Evidence, status: Status) -> Iterator[Cause]:
             )
 
 
-def _is_all_of_them(known: _Evidence, status: Status, row: Record, killed: int) -> bool:
+def _is_all_of_them(known: _Evidence, status: Status, sample: datetime, killed: int) -> bool:
     """Whether all that ended by SIGKILL then were the kernel's, because there were no more."""
-    if status.source not in _TELL_ALL or any(
-        abs(each - row["time"]) <= known.interval for each in known.counted
-    ):
+    if status.source not in _TELL_ALL or any(abs(each - sample) <= known.interval for each in known.counted):
         return False
     # A process that is a job and a container's first is told twice, at one moment.
-    return len({each.time for each in known.kills if _within(known, each, row)}) <= killed
+    return len({each.time for each in known.kills if _within(known, each, sample)}) <= killed
 
 
 def _notice(known: _Evidence, status: Status) -> Iterator[Cause]:
@@ -368,9 +375,12 @@ def _shutdown(known: _Evidence, status: Status) -> Iterator[Cause]:
 def _shortages(known: _Evidence, status: Status) -> list[Shortage]:
     """The file systems without room, or turned read-only, when it ended; the newest shortage first."""
     # Room is asked for at every sample, the table of mounts every ten seconds at least.
-    late = known.interval + timedelta(seconds=1)
-    slack = {"read_only": late + _AT_ONCE}
-    found = [each for each in known.shortages if each.holds(status.time, slack.get(each.kind, late))]
+    more = {"read_only": timedelta(seconds=1) + _AT_ONCE}
+    found = [
+        each
+        for each in known.shortages
+        if each.holds(status.time, known.step(each.since) + more.get(each.kind, timedelta(seconds=1)))
+    ]
     return sorted(found, key=lambda each: abs(status.time - each.since))
 
 
@@ -402,7 +412,7 @@ def _pids(known: _Evidence, status: Status, container: str | None) -> Iterator[C
     limit = units.count(known.boxes.get(container or "", {}).get("processes_limit"))
     for row in reversed(known.rises.get(container or "", [])):
         passed = status.time - row["time"]
-        is_near = _within(known, status, row)
+        is_near = _within(known, status, row["time"])
         if row["pids_max_events"] and (is_near or timedelta(0) <= passed <= _AT_ONCE):
             when = "at the same time" if is_near else _after(passed)
             yield Cause("pids_limit", f", {when} its container's limit of {limit} processes was reached")
@@ -429,6 +439,7 @@ _WRITTEN = """
 _SILENCES = """
     SELECT archive, arg_max(detail, time) AS detail FROM gap
     WHERE collector = 'process' AND reason = 'lifeline' AND detail NOT LIKE 'more began %' GROUP BY archive"""
-_MACHINE_KILLS = (
-    "SELECT archive, time, interval_seconds, oom_kills FROM node_steps WHERE oom_kills > 0 ORDER BY time"
-)
+_LATE = """
+    SELECT archive, time, interval_seconds FROM node_steps
+    QUALIFY interval_seconds > 1.2 * median(interval_seconds) OVER (PARTITION BY archive)"""
+_MACHINE_KILLS = "SELECT archive, time, oom_kills FROM node_steps WHERE oom_kills > 0 ORDER BY time"

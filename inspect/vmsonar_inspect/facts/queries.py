@@ -181,13 +181,11 @@ _LIMITS_MET = ("oom_kills", "oom_events", "memory_max_events", "pids_max_events"
 LIMIT_RISES = f"""
     limit_counters AS (
         SELECT archive, container_id, seq, time, processes_limit, {", ".join(_LIMITS_MET)},
-            epoch(time) - epoch(LAG(time) OVER w) AS interval_seconds,
             {", ".join(f"LAG({name}) OVER w AS before_{name}" for name in _LIMITS_MET)}
         FROM container WINDOW w AS (PARTITION BY archive, boot, container_id ORDER BY seq)
     ),
     limit_rises AS (
-        SELECT archive, container_id, time, interval_seconds, processes_limit,
-            {", ".join(map(_limit_rise, _LIMITS_MET))}
+        SELECT archive, container_id, time, processes_limit, {", ".join(map(_limit_rise, _LIMITS_MET))}
         FROM limit_counters
         JOIN (SELECT archive, MIN(seq) AS first_seq FROM samples GROUP BY archive) USING (archive)
     )"""  # noqa: S608
