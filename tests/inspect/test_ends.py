@@ -103,6 +103,14 @@ def test_a_kill_that_a_late_sample_counts(tmp_path: Path) -> None:
     assert ends(machine, tmp_path) == {"100 ./hungry": words}
 
 
+def test_a_kill_while_the_sample_is_taken_that_counts_it(tmp_path: Path) -> None:
+    load = Load(100, "./hungry", begin=0, end=120)
+    _, event = exit_of(134, load, exit_signal=KILL, exit_source="accounts")
+    machine = Machine(loads=[load], events=[(129, event)], kills=(129,))
+    words = "SIGKILL by the kernel, for lack of memory in the machine or a control group"
+    assert ends(machine, tmp_path) == {"100 ./hungry": words}
+
+
 def test_a_full_disk_that_a_late_sample_finds(tmp_path: Path) -> None:
     load = Load(100, "./serve", begin=0, end=100)
     _, event = exit_of(103, load, exit_code=1)

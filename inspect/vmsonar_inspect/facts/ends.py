@@ -288,7 +288,9 @@ def _is_of(row: Record, key: Key, job: JobUse, interval: timedelta) -> bool:
 def _within(known: _Evidence, status: Status, sample: datetime) -> bool:
     """Whether it ended in the interval before a sample, as far as its time is known; want of memory makes them late."""
     slack = timedelta(seconds=2) if status.is_exact else 3 * known.interval
-    return sample - known.step(sample) - slack <= status.time <= sample + slack
+    # One that takes seconds tells of what happened after it began.
+    until = status.time if status.told == sample else sample + slack
+    return sample - known.step(sample) - slack <= status.time <= until
 
 
 def _container_memory(known: _Evidence, status: Status, container: str | None) -> Iterator[Cause]:

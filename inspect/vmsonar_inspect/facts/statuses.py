@@ -44,6 +44,8 @@ class Status:
     detail: str | None = None
     #: Whether the time is that of the end, and not of the sample that found it.
     is_exact: bool = False
+    #: The sample that told it.
+    told: datetime | None = None
 
     @property
     def is_known(self) -> bool:
@@ -107,4 +109,5 @@ def status_of(row: Record) -> Status:
         started_by=row["started_by"],
         detail=row["detail"] if row["event_type"] == "exit" else "no engine told it",
         is_exact=row["happened"] is not None,
+        told=row["time"],
     )
