@@ -10,7 +10,19 @@ from importlib import import_module
 from bench import Figure
 
 #: Every area, in the order in which they are run.
-AREAS = ("archive", "bundle", "containers", "daemon", "forward", "gpu", "inspect", "lake", "run", "sampling")
+AREAS = (
+    "archive",
+    "bundle",
+    "containers",
+    "daemon",
+    "ends",
+    "forward",
+    "gpu",
+    "inspect",
+    "lake",
+    "run",
+    "sampling",
+)
 
 
 def main(arguments: list[str]) -> int:

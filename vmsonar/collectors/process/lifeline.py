@@ -425,7 +425,8 @@ class Lifeline:
         told, life = self._told, death.life
         if not life.is_member:
             return
-        if (death.status == 0 and life.pid != life.pgid) or len(told.ends) >= MOST_ENDS:
+        # Of one that is older than our listening and was waited for at once, samples know the group.
+        if (death.status == 0 and life.pgid not in (life.pid, 0)) or len(told.ends) >= MOST_ENDS:
             told.counted[life.name, death.status != 0] += 1
         else:
             if not life.name and life.parent and life.parent == death.reaper:
