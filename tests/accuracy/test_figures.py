@@ -13,7 +13,7 @@ pytestmark = [requires("root", "gcc", "stranger"), pytest.mark.slow]
 SEEDS = 10
 BATCH = 10
 #: The share of figures that must be right, between their bounds, or null; docs/accuracy.md says which are not.
-FLOORS = {"cpu": 0.9, "user_cpu": 0.75, "runtime": 0.9, "read_bytes": 0.8, "write_bytes": 0.8}
+FLOORS = {"cpu": 0.97, "user_cpu": 0.92, "runtime": 0.97, "read_bytes": 0.95, "write_bytes": 0.95}
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,8 @@ class Account:
     parent: str
     begun: int
     ended: int = 0
+    #: Its leader told its end.
+    is_over: bool = False
     #: False for one that became another program, which ends when it likes.
     is_told: bool = True
     #: When the last process left its group for another one.
@@ -87,7 +89,7 @@ def read_truth(log: Path, groups: Path, ended: int) -> Truth:
     accounts = _accounts(log.read_text().splitlines())
     for account in accounts.values():
         account.cpu = usage(groups / account.name)
-        if account.parent == "-":
+        if account.parent == "-" and not account.is_over:
             account.ended = max(account.ended, ended)
     users: dict[int, int] = {}
     for account in accounts.values():
@@ -123,6 +125,7 @@ def _accounts(lines: list[str]) -> dict[str, Account]:
             continue
         account = found[name]
         account.ended = max(account.ended, int(moment))
+        account.is_over = account.is_over or (what == "end" and int(pid) == account.pgid)
         account.read += int(rest[0]) if what == "read" else 0
         account.written += int(rest[0]) if what == "write" else 0
     return found

@@ -350,6 +350,7 @@ def _credit_unheard(job: Job, unseen: Unseen) -> None:
     """Children that nobody was told of count by what glances saw; the rest of their lives is the upper bound."""
     job.credit((unseen.known, 0, 0))
     job.doubt(high=unseen.open)
+    job.is_partial_io = True
 
 
 def _life_of(process: Process) -> Life | None:

@@ -70,6 +70,9 @@ class Ledger:
                 more = max(0, (account.cpu_high_ns or best) - best)
                 silent.setdefault(parent.pid, Unseen()).add(Unseen(1, best, more))
         # What the books say of the unseen is better than what glances saw of them.
+        for reading in interval.readings:
+            if reading.pid in silent and reading.unseen.exits:
+                reading.unseen, interval.unseen[reading.pid] = Unseen(), Unseen()
         for pid, unseen in silent.items():
             if pid in interval.unseen:
                 interval.unseen[pid] = unseen

@@ -137,7 +137,7 @@ class ProcessCollector(Collector):
             interval, late = self._departures.hear(looked, vanished, late)
             # The word of a birth may come after the first look.
             for process in (one for one in looked if one.looks == 1 and one.life is None):
-                process.life = self._lifeline.adopt(process.pid, process.start_ticks, process.comm)
+                process.life = self._lifeline.adopt(process)
         deaf = not interval.is_whole and self._lifeline.trouble is None and self._previous
         self._troubles = [("lifeline", _DEAF)] if deaf else []
         if self._is_restored:
@@ -161,6 +161,9 @@ class ProcessCollector(Collector):
         )
         for process in members:
             self._groups.note(process)
+        for process in looked:  # when every job has its place
+            if process.life is not None and process.life.moves:
+                note_moves(process, process.life, self.jobs)
         self._departures.credit_unseen(interval, vanished | late | members | guests)
         gone = vanished | members | guests
         gone = self._accounting.settle(tick.boottime, looked, gone, late, interval)
@@ -240,7 +243,7 @@ class ProcessCollector(Collector):
     def _welcome(self, process: Process, tick: Tick) -> None:
         process.started = self._wall(tick, process.start_ticks)
         if self._lifeline is not None:
-            process.life = self._lifeline.adopt(process.pid, process.start_ticks, process.comm)
+            process.life = self._lifeline.adopt(process)
         earlier = self._remembered.pop((process.pid, process.start_ticks), None)
         if earlier is not None:
             take_over(process, earlier)
@@ -260,8 +263,6 @@ class ProcessCollector(Collector):
         if is_first and self._is_restored and earlier is None and process.job is not None:
             # It came while the daemon was down: who of its job ended before now is not known.
             process.job.doubt(high=max(0, tick.boottime - process.start_ticks * TICK) * CPUS)
-        if process.life is not None and process.life.moves:
-            note_moves(process, process.life, self.jobs)
         if process.job is not None and process.counted_reaped == process.reaped and earlier is None:
             process.job.doubt(high=process.reaped[0] + process.reaped[1])
 
@@ -351,7 +352,8 @@ class ProcessCollector(Collector):
         if not self._with_jobs:
             return
         before = process.job
-        process.over, over = process.over or self._span, process.over  # if this is where it leaves its job
+        over, moves = process.over, process.life.moves if process.life is not None else ()
+        process.over = (moves[-1].last, moves[-1].first) if moves else self._span  # if it leaves its job now
         job = self.jobs.place(process, tick.boot)
         process.over = over
         if before is not None and process.job is not before:

@@ -65,7 +65,7 @@ class JobTable:
             same_user = uid is None or old.uid is None or uid == old.uid
             if same_user and old.pgid == process.pgid and old.is_shown == process.kept:
                 return None
-            self.leave(process)
+            self.leave(process, is_over=False)
         if uid is None:  # it ended before it could be asked: it is taken to be of the same user as its group
             uid = next(
                 (one.uid for one in self._groups.get(process.pgid, ()) if one.is_shown == process.kept), None
@@ -159,13 +159,13 @@ class JobTable:
             memory=restored(row),
         )
 
-    def leave(self, process: Process) -> None:
+    def leave(self, process: Process, is_over: bool = True) -> None:
         """Takes a process out of its job, which ends with its last member."""
         job = process.job
         if job is None:
             return
         process.job = None
-        job.leave(process)
+        job.leave(process, is_over)
         if not job.members:
             self._end(job)
 
@@ -217,7 +217,9 @@ def _is_another_group(job: Job, process: Process) -> bool:
 
 def _is_earlier_group(job: Job, process: Process) -> bool:
     """A leader that ended before the job began led another group with its number."""
-    return process.death is not None and process.pid == process.pgid and process.start_ticks < job.start
+    if process.death is None or process.pid != process.pgid:
+        return False
+    return process.start_ticks < job.start and process.death.ended < job.start * TICK
 
 
 def take_over(process: Process, earlier: Process) -> None:

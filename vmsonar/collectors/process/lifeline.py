@@ -25,6 +25,7 @@ from vmsonar.collectors.process.lives import (
     known_and_open,
     used,
 )
+from vmsonar.collectors.process.model import Process
 from vmsonar.collectors.process.pidfds import Pidfds
 from vmsonar.collectors.process.probes import Probe, group_of, is_group, is_there
 from vmsonar.collectors.process.reapers import Reapers
@@ -144,14 +145,15 @@ class Lifeline:
         with self.lock:
             self._drain()
 
-    def adopt(self, pid: int, start_ticks: int, name: bytes) -> Life | None:
+    def adopt(self, process: Process) -> Life | None:
         """The life of a process that a sample shows from now on."""
         with self.lock:
-            life = self.lives.get(pid) or self._reapers.unreaped(pid)
-            if life is None or not life.may_be(start_ticks):
+            life = self.lives.get(process.pid) or self._reapers.unreaped(process.pid)
+            if life is None or not life.may_be(process.start_ticks):
                 return None
             life.is_sampled = True
-            life.start_ticks, life.name = start_ticks, name
+            life.start_ticks, life.name = process.start_ticks, process.comm
+            self._move(life, process.pgid)
             return life
 
     def close(self) -> None:
@@ -437,10 +439,10 @@ class Lifeline:
         if not pgid:
             return
         now = clock_gettime_ns(time.CLOCK_BOOTTIME)
-        if pgid != life.pgid:
+        # One that nobody looked at since its birth was given its group at once, as shells do.
+        if pgid != life.pgid and life.grouped > life.born:
             life.moves.append(Move(life.pgid, life.cpu, self._cpu(life), life.grouped, now))
-            life.pgid = pgid
-        life.grouped = now
+        life.pgid, life.grouped = pgid, now
 
     def _cpu(self, life: Life) -> int:
         spent = cpu_clock(life.pid)

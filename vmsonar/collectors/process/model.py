@@ -172,10 +172,11 @@ class Job:
         self.seen += 1
         self.is_dirty = True
 
-    def leave(self, process: Process) -> None:
+    def leave(self, process: Process, is_over: bool = True) -> None:
+        """Takes a process out that ended, or went to another job."""
         self.members.discard(process)
         low, high = process.over or (0, 0)
-        if process.death is not None:
+        if process.death is not None and is_over:
             low, high = process.death.after or process.death.ended, process.death.ended
         self.note_end(low, high)
         self.memory.leave(process)

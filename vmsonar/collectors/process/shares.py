@@ -118,6 +118,9 @@ class Shares:
             if open_ >= NEGLIGIBLE:
                 job.doubt(low=given, high=0 if job is keeper else min(caps[job], share) - low - given)
         home.credit(part(batch.rest, excess, left))
+        for other in caps.keys() - {home} if excess >= NEGLIGIBLE else ():
+            other.doubt(high=excess)  # or of these, if a look came later than its sample's time
+            home.doubt(low=excess)
         keeper.credit(part(batch.rest, kept, left))
         if open_ >= NEGLIGIBLE:
             keeper.doubt(low=kept, high=open_ - kept - likely.get(keeper, 0) if keeper in caps else 0)
@@ -217,11 +220,13 @@ def has_final(process: Process) -> bool:
 def _busiest(batch: Batch, home: Job | None) -> Job | None:
     """Whose a few cut ticks are: of the child that used most, never of one that did nothing.
 
-    A child of another user that no sample saw is here because it did something.
+    A child that no sample saw comes first: of the others what they used is known but for the last moment.
     """
     strays = [child.job for child in batch.children if child.job is not None and child.job.is_stray]
     if strays:
         return strays[0]
+    if home is not None and batch.unseen is not None and batch.unseen.exits:
+        return home
     child = max(batch.children, key=lambda child: child.used[0] + child.used[1], default=None)
     return home if child is None or not sum(child.used[:2]) or child.job is None else child.job
 
