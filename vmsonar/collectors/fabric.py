@@ -1,0 +1,123 @@
+"""Ports of InfiniBand, RoCE and EFA devices (the kernel's Documentation/ABI/stable/sysfs-class-infiniband)."""
+
+from pathlib import Path
+
+from vmsonar_archive.records import Capability, FabricRow
+
+from vmsonar.collectors.base import Collector, Rows, Setup, Tick, capability
+from vmsonar.collectors.netfs.client import listed, number
+from vmsonar.host.files import KeptFile, read_text
+
+#: Devices come with the driver: a look for new ones and for the state of links once a minute.
+_RARELY_NS = 60_000_000_000
+_MOST_PORTS = 32
+#: The files of a port, each with what counts the same on other devices; data is counted in units of 4 bytes.
+_FILES: dict[str, tuple[tuple[str, int], ...]] = {
+    "received_bytes": (("counters/port_rcv_data", 4), ("hw_counters/rx_bytes", 1)),
+    "sent_bytes": (("counters/port_xmit_data", 4), ("hw_counters/tx_bytes", 1)),
+    "received_packets": (("counters/port_rcv_packets", 1), ("hw_counters/rx_pkts", 1)),
+    "sent_packets": (("counters/port_xmit_packets", 1), ("hw_counters/tx_pkts", 1)),
+    "received_errors": (("counters/port_rcv_errors", 1),),
+    "received_drops": (("hw_counters/out_of_buffer", 1), ("hw_counters/rx_drops", 1)),
+    "sent_drops": (("counters/port_xmit_discards", 1),),
+    "sent_waits": (("counters/port_xmit_wait", 1),),
+    "symbol_errors": (("counters/symbol_error", 1),),
+    "link_recoveries": (("counters/link_error_recovery", 1),),
+    "link_failures": (("counters/link_downed", 1),),
+    "sequence_errors": (("hw_counters/packet_seq_err", 1),),
+    "acknowledge_timeouts": (("hw_counters/local_ack_timeout_err", 1),),
+    "congestions": (("hw_counters/rp_cnp_handled", 1),),
+    "retransmitted_bytes": (("hw_counters/retrans_bytes", 1),),
+}
+
+
+class Port:
+    """One port, and its files that are there."""
+
+    def __init__(self, folder: Path) -> None:
+        device = folder.parent.parent.name
+        self.row = FabricRow(fabric_device=device, fabric_port=int(folder.name))
+        self._folder = folder
+        self._files: dict[str, tuple[KeptFile, int]] = {}
+        for name, places in _FILES.items():
+            found = next(((file, unit) for file, unit in places if (folder / file).exists()), None)
+            if found is not None:
+                self._files[name] = KeptFile(folder / found[0]), found[1]
+        self.look()
+
+    def look(self) -> None:
+        """What changes rarely: the link."""
+        row = self.row
+        row.link_layer = read_text(self._folder / "link_layer") or None
+        # `4: ACTIVE` and `100 Gb/sec (4X EDR)`
+        row.link_state = (read_text(self._folder / "state") or "").rpartition(":")[2].strip().lower() or None
+        row.link_speed = _megabits(read_text(self._folder / "rate"))
+
+    def read(self) -> FabricRow:
+        """The counters now; one that cannot be read is unknown."""
+        for name, (file, unit) in self._files.items():
+            try:
+                setattr(self.row, name, number(file.read()) * unit)
+            except (OSError, ValueError):
+                setattr(self.row, name, None)
+        return self.row
+
+    def close(self) -> None:
+        for file, _ in self._files.values():
+            file.close()
+
+
+class FabricCollector(Collector):
+    """One row per port. A device may take its time to answer, or for ever."""
+
+    name = "fabric"
+    kinds = ("fabric",)
+    time_limit = 1.0
+
+    def __init__(self, setup: Setup) -> None:
+        self._root = setup.host.sys / "class/infiniband"
+        self._ports: dict[Path, Port] = {}
+        self._rarely_due = 0
+
+    def may_block(self) -> bool:
+        return bool(self._ports) or self._root.exists()
+
+    def collect(self, tick: Tick) -> Rows:
+        rows = Rows()
+        if tick.boottime >= self._rarely_due:
+            self._rarely_due = tick.boottime + _RARELY_NS
+            self._look()
+        for port in self._ports.values():
+            rows.add("fabric", port.read())
+        return rows
+
+    def _look(self) -> None:
+        folders = [
+            folder
+            for device in listed(self._root)
+            for folder in listed(device / "ports")
+            if folder.name.isdecimal()
+        ][:_MOST_PORTS]
+        for gone in self._ports.keys() - set(folders):
+            self._ports.pop(gone).close()
+        for folder in folders:
+            if folder in self._ports:
+                self._ports[folder].look()
+            else:
+                self._ports[folder] = Port(folder)
+
+    def capabilities(self) -> list[Capability]:
+        reason = None if self._root.is_dir() else f"{self._root}: no such device"
+        return [capability(self.name, "InfiniBand, RoCE and EFA ports", reason)]
+
+    def close(self) -> None:
+        for port in self._ports.values():
+            port.close()
+        self._ports = {}
+
+
+def _megabits(text: str | None) -> int | None:
+    try:
+        return round(float((text or "").split(" ", 1)[0]) * 1000)
+    except (ValueError, OverflowError):
+        return None
