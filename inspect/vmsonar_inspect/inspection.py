@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from vmsonar_archive.read.findings import Severity as Damage
 from vmsonar_archive.system.errors import AnswerIsNo
@@ -17,7 +18,10 @@ from vmsonar_inspect.advice.figures import (
     filesystem_figures,
     gpu_figures,
     job_figures,
+    link_figures,
     program_figures,
+    share_context_figures,
+    share_figures,
     user_figures,
 )
 from vmsonar_inspect.advice.rules import RuleBook, load_rules
@@ -46,6 +50,14 @@ from vmsonar_inspect.facts.machine import (
     query_node_use,
     reached_limit,
 )
+from vmsonar_inspect.facts.network import (
+    LinkUse,
+    ShareContext,
+    ShareUse,
+    query_links,
+    query_share_contexts,
+    query_shares,
+)
 from vmsonar_inspect.facts.programs import Pattern, ProgramMap, load_programs
 from vmsonar_inspect.facts.queries import Key, Queries, Record, grouped
 from vmsonar_inspect.facts.runs import RunUse
@@ -55,6 +67,7 @@ from vmsonar_inspect.tables.database import BASES, Tables, open_tables
 from vmsonar_inspect.tables.progress import waiting
 from vmsonar_inspect.tables.where import TimeFrame
 
+N = TypeVar("N", ShareUse, LinkUse)
 #: Most stories where several jobs have the same id.
 _MOST_STORIES = 5
 
@@ -282,6 +295,25 @@ class Inspection:
         return query_filesystems(self.queries) if self.queries.has("filesystem") else {}
 
     @cached_property
+    def shares(self) -> list[ShareUse]:
+        """The network file systems, those that were waited for most first."""
+        return self._with_hosts(query_shares(self.queries) if self.queries.has("netfs") else [])
+
+    @cached_property
+    def links(self) -> list[LinkUse]:
+        """The interfaces that lead out and the ports of fabrics."""
+        return self._with_hosts(query_links(self.queries) if self.queries.has("net") else [])
+
+    def _with_hosts(self, found: list[N]) -> list[N]:
+        for each in found:
+            each.hostname = self.machines[each.archive or ""].hostname
+        return found
+
+    @cached_property
+    def _share_contexts(self) -> dict[Key, ShareContext]:
+        return query_share_contexts(self.queries) if self.queries.has("netfs") and self.contexts else {}
+
+    @cached_property
     def program_ends(self) -> list[model.ProgramEnds]:
         """Programs and containers of which something failed."""
         return count_ends(
@@ -327,6 +359,13 @@ class Inspection:
         for disk in self.filesystems.get(archive, []):
             name = f"file system {plain(disk.filesystem)}"
             verdicts += judge(rules, "filesystem", disk.filesystem, name, filesystem_figures(disk))
+        for share in self.shares:
+            if share.archive == archive:
+                name = f"share {plain(share.share)}"
+                verdicts += judge(rules, "share", share.share, name, share_figures(share))
+        for link in self.links:
+            if link.archive == archive:
+                verdicts += judge(rules, "link", link.link, f"link {plain(link.link)}", link_figures(link))
         for ends in self.program_ends:
             if ends.archive == archive:
                 verdicts += judge(rules, "program", ends.name, plain(ends.name), program_figures(ends))
@@ -359,7 +398,10 @@ class Inspection:
     def _job_advice(self, key: Key) -> model.Advice:
         job, machine, use = self._jobs[key], self.machines[key[0]], self.node_use[key[0]]
         context = self.contexts.get(key, JobContext())
-        figures = job_figures(job, context, machine, use, self._oom_kills(job))
+        figures = {
+            **job_figures(job, context, machine, use, self._oom_kills(job)),
+            **share_context_figures(job, self._share_contexts.get(key, ShareContext()), context.disk_bytes),
+        }
         words = {"takers": self._takers(key, figures)} if figures.get("waited_share") else None
         return job_advice(self.settings.rules, job, figures, use, words)
 

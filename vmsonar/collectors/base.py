@@ -14,10 +14,10 @@ from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.records import Capability, GapRow, Row
 from vmsonar_archive.records.ids import SeriesIds
 
-from vmsonar.collectors.filesystem.mounts import MountTable
 from vmsonar.config.schema import Config
 from vmsonar.host.clock import Clock
 from vmsonar.host.files import KeptFile
+from vmsonar.host.mounts import MountTable
 from vmsonar.host.roots import Host
 
 

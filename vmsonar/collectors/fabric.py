@@ -5,8 +5,7 @@ from pathlib import Path
 from vmsonar_archive.records import Capability, FabricRow
 
 from vmsonar.collectors.base import Collector, Rows, Setup, Tick, capability
-from vmsonar.collectors.netfs.client import listed, number
-from vmsonar.host.files import KeptFile, read_text
+from vmsonar.host.files import KeptFile, counter, listed, read_text
 
 #: Devices come with the driver: a look for new ones and for the state of links once a minute.
 _RARELY_NS = 60_000_000_000
@@ -57,7 +56,7 @@ class Port:
         """The counters now; one that cannot be read is unknown."""
         for name, (file, unit) in self._files.items():
             try:
-                setattr(self.row, name, number(file.read()) * unit)
+                setattr(self.row, name, counter(file.read()) * unit)
             except (OSError, ValueError):
                 setattr(self.row, name, None)
         return self.row

@@ -49,6 +49,26 @@ def read_text(path: Path) -> str | None:
         return None
 
 
+#: No sum of such counters is more than int64 holds.
+MOST_COUNTED = 1 << 55
+
+
+def counter(text: bytes) -> int:
+    """What a kernel has counted; raises ValueError for what is no such number."""
+    value = int(text)
+    if not 0 <= value < MOST_COUNTED:
+        raise ValueError(f"no counter: {value}")
+    return value
+
+
+def listed(folder: Path, most: int = 256) -> list[Path]:
+    """The first entries of a folder in the order of their names; none where it cannot be read."""
+    try:
+        return sorted(folder.iterdir())[:most]
+    except OSError:
+        return []
+
+
 def stamp_of(path: Path) -> tuple[int, int, int] | None:
     """What changes when a file is written or replaced; None where there is none."""
     try:

@@ -175,6 +175,10 @@ class NetRow(Row, kw_only=True):
     ] = None
 
 
+#: What the cloud allows an interface, and how often that was exceeded.
+ALLOWANCES: tuple[str, ...] = tuple(name for name in NetRow.__struct_fields__ if name.endswith("_exceeded"))
+
+
 class PressureRow(Row, kw_only=True):
     """Time lost to contention for one resource; /proc/pressure."""
 

@@ -9,8 +9,8 @@ from vmsonar_archive.records import Capability, FilesystemRow
 
 from vmsonar.collectors.base import Collector, Rows, Setup, Tick, Trouble, Troubles, capability, readable
 from vmsonar.collectors.filesystem.helper import Answer, Helper, ask
-from vmsonar.collectors.filesystem.mounts import HELPER, HIDDEN, NONE, STATVFS, MountTree, Place, parse_mounts
 from vmsonar.host.clock import Backoff
+from vmsonar.host.mounts import HELPER, HIDDEN, NONE, STATVFS, MountTree, Place, parse_mounts
 
 _SECOND = 1_000_000_000
 _ROW_EVERY = 60 * _SECOND

@@ -10,8 +10,8 @@ from itertools import chain
 from pathlib import Path
 
 from vmsonar.collectors.base import Trouble
-from vmsonar.collectors.netfs.client import Client, Share, listed, number
-from vmsonar.host.files import KeptFile
+from vmsonar.collectors.netfs.client import Client, Share
+from vmsonar.host.files import KeptFile, counter, listed
 from vmsonar.host.roots import Host
 
 #: Item, total, average, least, most, and what is last: the deviation of times, the sum of sizes.
@@ -30,10 +30,10 @@ def parse_metrics(content: bytes) -> dict[str, int | None]:
     told: dict[str, int | None] = {}
     head, sizes, tail = content.partition(b"total_sz(bytes)")
     for name, total, _ in _LINE.findall(head):
-        told[_OPERATIONS[name]] = number(total)
+        told[_OPERATIONS[name]] = counter(total)
     for name, _, size in _LINE.findall(tail) if sizes else ():
         if name in _SIZES:
-            told[_SIZES[name]] = number(size)
+            told[_SIZES[name]] = counter(size)
     return told
 
 
@@ -53,7 +53,7 @@ class CephClient(Client):
     def read(self, shares: list[Share]) -> Iterator[Trouble]:
         if shares is not self._shares:
             self.close()
-            self._shares, self._folders = shares, list(listed(self._root))
+            self._shares, self._folders = shares, listed(self._root)
         folders = self._folders
         for share in shares:
             mine = [

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 
 from vmsonar.collectors.base import Trouble
-from vmsonar.collectors.netfs.client import Client, Share, number
-from vmsonar.host.files import KeptFile
+from vmsonar.collectors.netfs.client import Client, Share
+from vmsonar.host.files import KeptFile, counter
 from vmsonar.host.roots import Host
 
 _SECTION = re.compile(rb"^\d+\) (\\\\\S+).*$", re.MULTILINE)
@@ -26,7 +26,7 @@ _WRITES = frozenset((b"Writes", b"Flushes"))
 
 def parse_share(section: bytes) -> dict[str, int | None]:
     """What was counted of one share; raises ValueError where nothing was."""
-    counted = {name: (number(total), number(failed)) for name, total, failed in _COUNTED.findall(section)}
+    counted = {name: (counter(total), counter(failed)) for name, total, failed in _COUNTED.findall(section)}
     moved = _MOVED.search(section)
     if moved is None:
         return _parse_old(section)
@@ -35,8 +35,8 @@ def parse_share(section: bytes) -> dict[str, int | None]:
     reads = counted[b"Reads"][0] if b"Reads" in counted else None
     every = sum(total for total, _ in counted.values())
     return {
-        "server_read_bytes": number(moved[1]),
-        "server_write_bytes": number(moved[2]),
+        "server_read_bytes": counter(moved[1]),
+        "server_write_bytes": counter(moved[2]),
         "read_operations": reads,
         "write_operations": writes,
         "metadata_operations": metadata,
@@ -46,7 +46,7 @@ def parse_share(section: bytes) -> dict[str, int | None]:
 
 
 def _parse_old(section: bytes) -> dict[str, int | None]:
-    moved = {name: (number(times), number(size)) for name, times, size in _OLD_MOVED.findall(section)}
+    moved = {name: (counter(times), counter(size)) for name, times, size in _OLD_MOVED.findall(section)}
     if len(moved) != 2:
         raise ValueError("no bytes")
     words = _OLD_COUNTED.findall(section)
@@ -54,9 +54,9 @@ def _parse_old(section: bytes) -> dict[str, int | None]:
         "read_operations": moved[b"Reads"][0],
         "server_read_bytes": moved[b"Reads"][1],
         "write_operations": moved[b"Writes"][0]
-        + sum(number(count) for name, count in words if name == b"Flushes"),
+        + sum(counter(count) for name, count in words if name == b"Flushes"),
         "server_write_bytes": moved[b"Writes"][1],
-        "metadata_operations": sum(number(count) for name, count in words if name in _METADATA),
+        "metadata_operations": sum(counter(count) for name, count in words if name in _METADATA),
     }
 
 

@@ -1,17 +1,14 @@
 """What the clients of network file systems have in common: a share with its row, and who fills in its counters."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from vmsonar_archive.records import NetfsRow
 
 from vmsonar.collectors.base import Trouble
-from vmsonar.collectors.filesystem.mounts import Mount
+from vmsonar.host.mounts import Mount
 
-#: No sum of such numbers is more than int64 holds.
-MOST = 1 << 55
 #: The fields of a row that are counters or tell of now.
 COUNTERS = NetfsRow.__struct_fields__[NetfsRow.__struct_fields__.index("age") :]
 
@@ -95,20 +92,3 @@ def named(kind: bytes, source: str) -> tuple[str | None, str | None]:
 def _option(options: bytes, name: bytes) -> str | None:
     found = next((each for each in options.split(b",") if each.startswith(name)), b"")
     return found.removeprefix(name).decode(errors="replace") or None
-
-
-def number(text: bytes) -> int:
-    """A counter; raises ValueError for what is none."""
-    value = int(text)
-    if not 0 <= value < MOST:
-        raise ValueError(f"no counter: {value}")
-    return value
-
-
-def listed(folder: Path, most: int = 256) -> Iterator[Path]:
-    """The first folders below one, in the order of their names; none where it cannot be read."""
-    try:
-        found = sorted(folder.iterdir())
-    except OSError:
-        return
-    yield from found[:most]

@@ -7,13 +7,13 @@ from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.records import Capability
 
 from vmsonar.collectors.base import Collector, Rows, Setup, Tick, Trouble, Troubles, capability, readable
-from vmsonar.collectors.filesystem.mounts import Mount, parse_mounts
 from vmsonar.collectors.netfs.ceph import CephClient
 from vmsonar.collectors.netfs.cifs import CifsClient
 from vmsonar.collectors.netfs.client import Client, Share
 from vmsonar.collectors.netfs.fuse import FuseClient
 from vmsonar.collectors.netfs.lustre import LustreClient
 from vmsonar.collectors.netfs.nfs import NfsClient
+from vmsonar.host.mounts import Mount, parse_mounts
 
 #: What has no counters is told once a minute.
 _ROW_EVERY = 60_000_000_000

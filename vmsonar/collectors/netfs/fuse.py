@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from vmsonar.collectors.base import Trouble
-from vmsonar.collectors.netfs.client import Client, Share, number
+from vmsonar.collectors.netfs.client import Client, Share
+from vmsonar.host.files import counter
 from vmsonar.host.roots import Host
 
 
@@ -22,7 +23,7 @@ class FuseClient(Client):
             share.forget()
             try:
                 waiting = (self._root / str(share.row.device_minor) / "waiting").read_bytes()
-                share.tell({"in_flight": number(waiting)})
+                share.tell({"in_flight": counter(waiting)})
             except OSError:
                 yield "permission", "requests to FUSE file systems are shown to root and to who mounted them"
             except ValueError:

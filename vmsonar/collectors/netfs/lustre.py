@@ -1,15 +1,15 @@
-"""Lustre clients: calls by llite, requests to targets by osc and mdc, and the name that servers book a job under.
+"""Lustre clients: calls by llite, requests to targets by osc and mdc.
 
 Up to 2.11 the counters lie below /proc/fs/lustre, later in debugfs, which is root's (Lustre Operations Manual,
-"Lustre Parameters", "Lustre Jobstats"). A line is `NAME COUNT samples [UNIT] MIN MAX SUM SUMSQUARE`.
+"Lustre Parameters"). A line is `NAME COUNT samples [UNIT] MIN MAX SUM SUMSQUARE`.
 """
 
 import re
 from collections.abc import Iterable, Iterator
 
 from vmsonar.collectors.base import Trouble
-from vmsonar.collectors.netfs.client import Client, Share, listed, number
-from vmsonar.host.files import KeptFile, read_text
+from vmsonar.collectors.netfs.client import Client, Share
+from vmsonar.host.files import KeptFile, counter, listed
 from vmsonar.host.roots import Host
 
 #: Name, count, unit, and the sum where there is one.
@@ -26,7 +26,7 @@ _MICROSECONDS = (b"usec", b"usecs")
 def parse_stats(content: bytes) -> dict[bytes, Line]:
     """The lines of a file, by their names; raises ValueError where a number is none."""
     return {
-        name: (number(count), unit, number(total) if total else None)
+        name: (counter(count), unit, counter(total) if total else None)
         for name, count, unit, total in _LINE.findall(content)
     }
 
@@ -145,31 +145,3 @@ class LustreClient(Client):
 def _name(share: Share) -> str:
     """The name of the file system: the first part of the export."""
     return (share.row.export or "").strip("/").partition("/")[0]
-
-
-def job_naming(host: Host) -> tuple[str | None, str | None]:
-    """How this client names jobs to the servers: `jobid_var` and `jobid_name`; None where there is no Lustre."""
-    for folder in (host.sys / "fs/lustre", host.proc / "fs/lustre"):
-        variable = read_text(folder / "jobid_var")
-        if variable is not None:
-            return variable or None, read_text(folder / "jobid_name") or None
-    return None, None
-
-
-_CODES = {"%e": "program", "%u": "user", "%h": "host", "%H": "short_host"}
-
-
-def job_name(naming: tuple[str | None, str | None], program: str, user: int | None, host: str) -> str | None:
-    """What servers book requests of a program under; None where that takes its environment, or is switched off."""
-    variable, template = naming
-    if variable == "procname_uid":
-        template = "%e.%u"
-    elif variable != "nodelocal":
-        return None
-    if template is None or user is None:
-        return None
-    values = {"program": program, "user": str(user), "host": host, "short_host": host.partition(".")[0]}
-    parts = re.split(r"(%.)", template)
-    if any(part.startswith("%") and part not in _CODES for part in parts):
-        return None
-    return "".join(values[_CODES[part]] if part in _CODES else part for part in parts)

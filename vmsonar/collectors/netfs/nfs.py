@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vmsonar.collectors.base import Trouble
-from vmsonar.collectors.filesystem.mounts import plain
-from vmsonar.collectors.netfs.client import MOST, Client, Share
-from vmsonar.host.files import KeptFile
+from vmsonar.collectors.netfs.client import Client, Share
+from vmsonar.host.files import MOST_COUNTED, KeptFile
+from vmsonar.host.mounts import plain
 
 #: The classes of operations, and the fields of rows that each has.
 READ, WRITE, METADATA, OTHER = range(4)
@@ -141,6 +141,6 @@ def sections_of(content: bytes) -> dict[tuple[bytes, bytes], list[bytes]]:
 def numbers(text: bytes) -> list[int]:
     """The counters of a line; raises ValueError for what is none."""
     found = list(map(int, text.split()))
-    if not found or max(found) >= MOST or b"-" in text:
+    if not found or max(found) >= MOST_COUNTED or b"-" in text:
         raise ValueError(f"no counters: {text[:80]!r}")
     return found
