@@ -1,5 +1,6 @@
 """Ports of InfiniBand, RoCE and EFA devices (the kernel's Documentation/ABI/stable/sysfs-class-infiniband)."""
 
+import re
 from pathlib import Path
 
 from vmsonar_archive.records import Capability, FabricRow
@@ -116,7 +117,5 @@ class FabricCollector(Collector):
 
 
 def _megabits(text: str | None) -> int | None:
-    try:
-        return round(float((text or "").split(" ", 1)[0]) * 1000)
-    except (ValueError, OverflowError):
-        return None
+    found = re.match(r"(\d{1,6}(?:\.\d+)?) Gb/sec", text or "")
+    return round(float(found[1]) * 1000) if found else None

@@ -58,8 +58,8 @@ _BY_WRITER: dict[units.Writer, str] = {
     """,
     units.rate: "io_rate_mean fill_rate late_fill_rate",
     units.percent: "gpu_util_mean gpu_util_p95 machine_gpu_util_mean",
-    units.duration: "seconds seconds_to_full failed_seconds failed_gap idle_seconds short_runtime_median "
-    "share_operation_seconds share_slowest_seconds",
+    units.duration: "seconds seconds_to_full failed_seconds failed_gap idle_seconds short_runtime_median",
+    units.latency: "share_operation_seconds share_slowest_seconds",
     units.quantity: """
         core_hours waited_core_hours idle_core_hours failed_core_hours short_core_hours held_gib_hours free_gib_hours
         idle_gpu_hours

@@ -40,6 +40,7 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
     "percent": units.percent,
     "cores": units.cores,
     "seconds": units.duration,
+    "seconds each": units.latency,
     "busy seconds": units.hours,
     "bytes": units.size,
     "bytes per second": units.rate,

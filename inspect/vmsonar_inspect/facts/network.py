@@ -11,6 +11,7 @@ from vmsonar_inspect.facts.filesystems import place_of
 from vmsonar_inspect.facts.quantities import (
     BYTES,
     COUNT,
+    LATENCY,
     NOTHING,
     RATE,
     SECONDS,
@@ -52,10 +53,10 @@ class ShareUse(AnswerPart):
     ] = None
     bytes_per_operation: Annotated[float | None, BYTES, about("read and written by programs")] = None
     operation_seconds: Annotated[
-        float | None, SECONDS, titled("per operation"), about("mean, from the call to its end")
+        float | None, LATENCY, titled("per operation"), about("mean, from the call to its end")
     ] = None
     slowest_seconds: Annotated[
-        float | None, SECONDS, titled("slowest"), about("the same, of the slowest interval and class")
+        float | None, LATENCY, titled("slowest"), about("the same, of the slowest interval and class")
     ] = None
     waiting: Annotated[
         Use, COUNT, titled("waiting"), about("operations that waited for their end at a time")

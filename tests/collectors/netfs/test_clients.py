@@ -3,8 +3,23 @@
 import pytest
 
 from tests.collectors.netfs.trees import (
-    CEPH, CEPH_METRICS, CIFS, CIFS_STATS, CIFS_STATS_1, HOME, LLITE_29, LUSTRE, NINE, ROOT, SSHFS, TEXTS, V3, V4,
-    Machine, lustre_files, told,
+    CEPH,
+    CEPH_METRICS,
+    CIFS,
+    CIFS_STATS,
+    CIFS_STATS_1,
+    HOME,
+    LLITE_29,
+    LUSTRE,
+    NINE,
+    ROOT,
+    SSHFS,
+    TEXTS,
+    V3,
+    V4,
+    Machine,
+    lustre_files,
+    told,
 )  # fmt: skip
 from vmsonar.host.lustre import JobNaming, job_naming
 

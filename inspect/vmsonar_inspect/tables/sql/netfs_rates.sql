@@ -11,20 +11,29 @@ WITH counted AS (
     FROM netfs
 ),
 
+begun AS (
+    SELECT archive, run, boot, MIN(boottime) AS run_begin
+    FROM samples
+    GROUP BY archive, run, boot
+),
+
 stepped AS (
     SELECT
         c.*,
-        COALESCE((c.boottime - LAG(c.boottime) OVER w) / 1e9, i.interval_seconds) AS seconds,
-        COALESCE(age < LAG(age) OVER w, LAG(c.boottime) OVER w IS NULL AND age <= i.interval_seconds, FALSE) AS is_new,
+        (c.boottime - LAG(c.boottime) OVER w) / 1e9 AS since_row,
+        -- Its age is cut to whole seconds.
+        CASE WHEN LAG(c.boottime) OVER w IS NULL THEN COALESCE(c.boottime - (age + 1) * 1e9 >= b.run_begin, FALSE)
+            ELSE COALESCE(age < LAG(age) OVER w, FALSE) END AS is_new,
         {values_before}
     FROM counted AS c
-    JOIN sample_intervals AS i ON c.archive = i.archive AND c.run = i.run AND c.boot = i.boot AND c.seq = i.seq
+    JOIN begun AS b ON c.archive = b.archive AND c.run = b.run AND c.boot = b.boot
     WINDOW w AS (PARTITION BY c.archive, c.boot, device_major, device_minor ORDER BY c.boottime)
 ),
 
 risen AS (
     SELECT
         s.*,
+        CASE WHEN since_row IS NULL AND is_new THEN GREATEST(age, 1) ELSE since_row END AS seconds,
         {rises}
     FROM stepped AS s
 )
@@ -37,7 +46,7 @@ SELECT
     mount_point, -- where it is mounted
     server, -- who serves it
     export, -- what of it is mounted
-    seconds AS interval_seconds, -- seconds since the row before, or since the sample before for what was mounted since
+    seconds AS interval_seconds, -- seconds since the row before, or since it was mounted while recording
     program_read_rise / seconds AS read_bytes_per_second, -- bytes that programs read per second, from the cache too; from the server where only that is counted
     program_write_rise / seconds AS write_bytes_per_second, -- bytes that programs wrote per second; to the server where only that is counted
     server_read_bytes_rise / seconds AS server_read_bytes_per_second, -- bytes fetched from the server per second
