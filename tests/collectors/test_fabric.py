@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from vmsonar_archive.records import FabricRow
 
-from tests.collectors.test_node_collectors import rows_of
+from tests.collectors.rows import rows_of
 from tests.fixtures.hosts.write import host_at, write
 from tests.parts import requires
 from vmsonar.collectors import ethtool, net

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from vmsonar_archive.records import KINDS
 
+from tests.collectors.rows import decoded
 from tests.fixtures.hosts.write import host_at, write
 from vmsonar.collectors.base import Setup, Tick
 from vmsonar.collectors.netfs.collector import NetfsCollector
@@ -166,10 +166,7 @@ class Machine:
         """The rows of the next tick, by kind."""
         self._now += seconds * SECOND
         at = Tick(time=datetime(2026, 11, 16, tzinfo=UTC), boottime=self._now, boot="b", fresh=fresh)
-        found = self.collector.collect(at).by_kind
-        return {
-            kind: [msgspec.json.decode(row, type=KINDS[kind]) for row in rows] for kind, rows in found.items()
-        }
+        return decoded(self.collector.collect(at).by_kind)
 
 
 def told(row) -> dict:
