@@ -123,7 +123,7 @@ class Played:
 
 def job(machine: Machine, name: str, script: str) -> None:
     """A service, and so a job of its own, run to its end."""
-    machine.run("systemd-run", "--quiet", "--wait", "--collect", f"--unit={name}", "sh", "-euc", script)
+    machine.run("systemd-run", "--quiet", "--wait", "--collect", f"--unit=job-{name}", "sh", "-euc", script)
 
 
 def boottime(machine: Machine) -> float:
@@ -144,7 +144,13 @@ def played(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Played
     machine.run("mount", "-t", "nfs", "-o", "vers=4.2", "127.0.0.1:/", "/mnt/v4")
     machine.run("mount", "-t", "nfs", "-o", "vers=3,nolock", "127.0.0.1:/export", "/mnt/v3")
     machine.run(
-        "mount", "-t", "nfs", "-o", "vers=4.2,port=3049,timeo=10,retrans=1", "127.0.0.1:/", "/mnt/slow"
+        "mount",
+        "-t",
+        "nfs",
+        "-o",
+        "vers=4.2,port=3049,timeo=10,retrans=1,nosharecache",
+        "127.0.0.1:/",
+        "/mnt/slow",
     )
     machine.run("mount", "-i", "-t", "cifs", "-o", "ip=127.0.0.1,username=root,password=x", "//127.0.0.1/data",
                 "/mnt/smb")  # fmt: skip

@@ -17,13 +17,13 @@ class KeptFile:
         self.path = path
         self._descriptor = -1
 
-    def read(self) -> bytes:
-        """The whole content; raises OSError as open(2) and pread(2) do."""
+    def read(self, surely_all: int = _SURELY_ALL) -> bytes:
+        """The whole content; raises OSError as open(2) and pread(2) do. With 0 also where records are long."""
         if self._descriptor < 0:
             self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             content = os.pread(self._descriptor, _CHUNK, 0)
-            return content if len(content) < _SURELY_ALL else self._read_on(content)
+            return content if len(content) < surely_all else self._read_on(content)
         except OSError:
             self.close()
             raise

@@ -216,6 +216,6 @@ class JobInfoRow(Owner, kw_only=True):
         Text | None,
         about(
             "what Lustre's servers book the first member's requests under, where no environment is needed for it",
-            Sensitivity.COMMAND,
+            Sensitivity.USER,
         ),
     ] = None

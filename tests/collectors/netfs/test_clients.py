@@ -154,6 +154,25 @@ def test_numbers_that_no_counter_reaches_are_said(tmp_path):
     ]
 
 
+def test_a_share_that_mountstats_does_not_name_is_unknown_and_not_zero(tmp_path):
+    found = Machine(tmp_path, V4, {"proc/1/mountstats": OLD}).sample()
+    assert without_figures(found["netfs"][0])
+    assert [gap.reason for gap in found["gap"]] == ["missing"]
+
+
+def test_a_file_whose_records_are_longer_than_a_page_is_read_to_its_end(tmp_path, monkeypatch):
+    """seq_file(9) hands out what it has before a record that does not fit: here a line, then the rest."""
+    import os
+
+    real = os.pread
+    machine = Machine(
+        tmp_path, V4, {"proc/1/mountstats": "device proc mounted on /proc with fstype proc\n" + NEW}
+    )
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: real(fd, 46 if at == 0 else size, at))
+    (row,) = machine.sample()["netfs"]
+    assert row.read_operations == 1032
+
+
 def test_only_what_changed_is_added_up_and_a_remount_starts_anew(tmp_path):
     machine = Machine(tmp_path, V4, {"proc/1/mountstats": NEW})
     machine.sample()

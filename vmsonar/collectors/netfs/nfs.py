@@ -108,10 +108,15 @@ class NfsClient(Client):
         self._statistics: dict[Share, Statistics] = {}
 
     def read(self, shares: list[Share]) -> Iterator[Trouble]:
-        sections = sections_of(self._file.read())
+        # All about a mount is one record, and longer than a page.
+        sections = sections_of(self._file.read(surely_all=0))
         before, self._statistics = self._statistics, {}
         for share in shares:
-            lines = sections.get((share.mount.source, share.mount.point), [])
+            lines = sections.get((share.mount.source, share.mount.point))
+            if lines is None:
+                share.forget()
+                yield "missing", f"{share.name}: not in mountstats"
+                continue
             statistics = before.get(share)
             if statistics is None or statistics.size != len(lines):
                 statistics = Statistics(lines)
