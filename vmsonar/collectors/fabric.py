@@ -11,23 +11,23 @@ from vmsonar.host.files import KeptFile, counter, listed, read_text
 #: Devices come with the driver: a look for new ones and for the state of links once a minute.
 _RARELY_NS = 60_000_000_000
 _MOST_PORTS = 32
-#: The files of a port, each with what counts the same on other devices; data is counted in units of 4 bytes.
-_FILES: dict[str, tuple[tuple[str, int], ...]] = {
-    "received_bytes": (("counters/port_rcv_data", 4), ("hw_counters/rx_bytes", 1)),
-    "sent_bytes": (("counters/port_xmit_data", 4), ("hw_counters/tx_bytes", 1)),
-    "received_packets": (("counters/port_rcv_packets", 1), ("hw_counters/rx_pkts", 1)),
-    "sent_packets": (("counters/port_xmit_packets", 1), ("hw_counters/tx_pkts", 1)),
-    "received_errors": (("counters/port_rcv_errors", 1),),
-    "received_drops": (("hw_counters/out_of_buffer", 1), ("hw_counters/rx_drops", 1)),
-    "sent_drops": (("counters/port_xmit_discards", 1),),
-    "sent_waits": (("counters/port_xmit_wait", 1),),
-    "symbol_errors": (("counters/symbol_error", 1),),
-    "link_recoveries": (("counters/link_error_recovery", 1),),
-    "link_failures": (("counters/link_downed", 1),),
-    "sequence_errors": (("hw_counters/packet_seq_err", 1),),
-    "acknowledge_timeouts": (("hw_counters/local_ack_timeout_err", 1),),
-    "congestions": (("hw_counters/rp_cnp_handled", 1),),
-    "retransmitted_bytes": (("hw_counters/retrans_bytes", 1),),
+#: The file of each field, and what counts the same on EFA.
+_FILES = {
+    "received_bytes": ("counters/port_rcv_data", "hw_counters/rx_bytes"),
+    "sent_bytes": ("counters/port_xmit_data", "hw_counters/tx_bytes"),
+    "received_packets": ("counters/port_rcv_packets", "hw_counters/rx_pkts"),
+    "sent_packets": ("counters/port_xmit_packets", "hw_counters/tx_pkts"),
+    "received_errors": ("counters/port_rcv_errors",),
+    "received_drops": ("hw_counters/out_of_buffer", "hw_counters/rx_drops"),
+    "sent_drops": ("counters/port_xmit_discards",),
+    "sent_waits": ("counters/port_xmit_wait",),
+    "symbol_errors": ("counters/symbol_error",),
+    "link_recoveries": ("counters/link_error_recovery",),
+    "link_failures": ("counters/link_downed",),
+    "sequence_errors": ("hw_counters/packet_seq_err",),
+    "acknowledge_timeouts": ("hw_counters/local_ack_timeout_err",),
+    "congestions": ("hw_counters/rp_cnp_handled",),
+    "retransmitted_bytes": ("hw_counters/retrans_bytes",),
 }
 
 
@@ -39,10 +39,10 @@ class Port:
         self.row = FabricRow(fabric_device=device, fabric_port=int(folder.name))
         self._folder = folder
         self._files: dict[str, tuple[KeptFile, int]] = {}
-        for name, places in _FILES.items():
-            found = next(((file, unit) for file, unit in places if (folder / file).exists()), None)
-            if found is not None:
-                self._files[name] = KeptFile(folder / found[0]), found[1]
+        for name, files in _FILES.items():
+            if path := next((folder / file for file in files if (folder / file).exists()), None):
+                # Data is counted in units of four bytes.
+                self._files[name] = KeptFile(path), 4 if path.name.endswith("_data") else 1
         self.look()
 
     def look(self) -> None:

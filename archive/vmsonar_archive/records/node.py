@@ -149,30 +149,13 @@ class NetRow(Row, kw_only=True):
     default_route: Annotated[
         Flag | None, about("a default route leads through it; /proc/net/route and ipv6_route")
     ] = None
-    link_speed: Annotated[
-        MegabitsPerSecond | None,
-        about("speed of the link, null where the driver does not tell; /sys/class/net"),
-    ] = None
-    received_bytes_exceeded: Annotated[
-        Count | None,
-        about("packets held or dropped: more bytes than the cloud allows; bw_in_allowance_exceeded"),
-    ] = None
-    sent_bytes_exceeded: Annotated[
-        Count | None,
-        about("packets held or dropped: more bytes than the cloud allows; bw_out_allowance_exceeded"),
-    ] = None
-    packets_exceeded: Annotated[
-        Count | None, about("packets held or dropped: more than the cloud allows; pps_allowance_exceeded")
-    ] = None
-    connections_exceeded: Annotated[
-        Count | None, about("packets dropped: more connections than allowed; conntrack_allowance_exceeded")
-    ] = None
-    link_local_exceeded: Annotated[
-        Count | None, about("packets dropped to the cloud's own services; linklocal_allowance_exceeded")
-    ] = None
-    connections_left: Annotated[
-        Count | None, about("connections that are still allowed; conntrack_allowance_available")
-    ] = None
+    link_speed: Annotated[MegabitsPerSecond | None, about("of the link; speed below /sys/class/net")] = None
+    received_bytes_exceeded: Annotated[Count | None, about("packets; bw_in_allowance_exceeded")] = None
+    sent_bytes_exceeded: Annotated[Count | None, about("packets; bw_out_allowance_exceeded")] = None
+    packets_exceeded: Annotated[Count | None, about("packets; pps_allowance_exceeded")] = None
+    connections_exceeded: Annotated[Count | None, about("packets; conntrack_allowance_exceeded")] = None
+    link_local_exceeded: Annotated[Count | None, about("packets; linklocal_allowance_exceeded")] = None
+    connections_left: Annotated[Count | None, about("still allowed; conntrack_allowance_available")] = None
 
 
 #: What the cloud allows an interface, and how often that was exceeded.

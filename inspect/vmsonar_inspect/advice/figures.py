@@ -286,21 +286,18 @@ def filesystem_figures(disk: FilesystemUse) -> Figures:
     }
 
 
+_SAME_OF_SHARE = (
+    *("operations", "operations_rate", "metadata_share", "bytes_per_operation", "operation_seconds"),
+    *("slowest_seconds", "timeouts", "retransmissions"),
+)
+
+
 def share_figures(share: ShareUse) -> Figures:
     """What rules about a network file system compare."""
     return {
-        "samples": share.samples,
-        "seconds": share.seconds,
-        "coverage": 1.0,
-        "share_operations": share.operations,
-        "share_operations_rate": share.operations_rate,
-        "share_metadata_share": share.metadata_share,
-        "share_bytes_per_operation": share.bytes_per_operation,
-        "share_operation_seconds": share.operation_seconds,
-        "share_slowest_seconds": share.slowest_seconds,
+        **_seen(share),
+        **{f"share_{name}": getattr(share, name) for name in _SAME_OF_SHARE},
         "share_waiting_mean": share.waiting.mean,
-        "share_timeouts": share.timeouts,
-        "share_retransmissions": share.retransmissions,
         "share_retransmitted_share": ratio(share.retransmissions, share.operations),
     }
 
@@ -308,28 +305,21 @@ def share_figures(share: ShareUse) -> Figures:
 def share_context_figures(job: JobUse, context: ShareContext, disk_bytes: float | None) -> Figures:
     """What rules about a job compare of what happened on shares while it ran, by whomever."""
     return {
-        "share_waiting_mean": context.share_waiting,
-        "share_bytes": context.share_bytes,
+        **asdict(context),
         "share_traffic_share": ratio(context.share_bytes, total((context.share_bytes, disk_bytes))),
-        "blocked_share": context.blocked_share,
-        "home_write_bytes": context.home_write_bytes,
-        "disk_write_bytes": context.disk_write_bytes,
         "job_write_bytes": job.write_bytes,
     }
 
 
 def link_figures(link: LinkUse) -> Figures:
     """What rules about an interface or a port compare."""
-    return {
-        "samples": link.samples,
-        "seconds": link.seconds,
-        "coverage": 1.0,
-        "link_exceeded": link.exceeded,
-        "link_throttled_share": link.throttled_share,
-        "link_drops": link.drops,
-        "link_dropped_share": ratio(link.drops, link.packets),
-        "link_errors": link.errors,
-    }
+    same = ("exceeded", "throttled_share", "drops", "errors")
+    figures = {f"link_{name}": getattr(link, name) for name in same}
+    return {**_seen(link), **figures, "link_dropped_share": ratio(link.drops, link.packets)}
+
+
+def _seen(use: ShareUse | LinkUse) -> Figures:
+    return {"samples": use.samples, "seconds": use.seconds, "coverage": 1.0}
 
 
 def program_figures(ends: ProgramEnds) -> Figures:

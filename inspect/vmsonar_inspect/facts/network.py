@@ -22,13 +22,13 @@ from vmsonar_inspect.facts.quantities import (
 )
 from vmsonar_inspect.facts.queries import JOB_KEY, Key, Queries, struct_of, use_columns
 
+_PROGRAMS = about("by programs; by the server's count where there is no other")
+
 
 class ShareUse(AnswerPart):
     """What was done on one network file system, by the whole machine."""
 
-    share: Annotated[
-        str, TEXT, titled("share"), about("where it is mounted; its type and device where redacted")
-    ]
+    share: Annotated[str, TEXT, titled("share"), about("where it is mounted; type and device where redacted")]
     archive: str | None = None
     hostname: Annotated[str | None, TEXT, titled("machine")] = None
     fs_type: Annotated[str | None, TEXT, titled("type")] = None
@@ -36,35 +36,21 @@ class ShareUse(AnswerPart):
     export: Annotated[str | None, TEXT, titled("export")] = None
     samples: Annotated[int, COUNT] = 0
     seconds: Annotated[float | None, SECONDS, titled("seen for")] = None
-    read_bytes: Annotated[
-        float | None, BYTES, titled("read"), about("by programs; from the server where only that is counted")
-    ] = None
-    write_bytes: Annotated[
-        float | None, BYTES, titled("written"), about("by programs; to the server where only that is counted")
-    ] = None
+    read_bytes: Annotated[float | None, BYTES, titled("read"), _PROGRAMS] = None
+    write_bytes: Annotated[float | None, BYTES, titled("written"), _PROGRAMS] = None
     server_read_bytes: Annotated[float | None, BYTES, titled("fetched"), about("from the server")] = None
     server_write_bytes: Annotated[float | None, BYTES, titled("sent"), about("to the server")] = None
     read_rate: Annotated[Use, RATE, titled("read")] = NOTHING
     write_rate: Annotated[Use, RATE, titled("written")] = NOTHING
     operations: Annotated[float | None, COUNT, titled("operations")] = None
     operations_rate: Annotated[float | None, COUNT, about("a second, mean")] = None
-    metadata_share: Annotated[
-        float | None, SHARE, titled("metadata"), about("of the operations: names, attributes, opening, locks")
-    ] = None
+    metadata_share: Annotated[float | None, SHARE, titled("metadata"), about("of the operations")] = None
     bytes_per_operation: Annotated[float | None, BYTES, about("read and written by programs")] = None
-    operation_seconds: Annotated[
-        float | None, LATENCY, titled("per operation"), about("mean, from the call to its end")
-    ] = None
-    slowest_seconds: Annotated[
-        float | None, LATENCY, titled("slowest"), about("the same, of the slowest interval and class")
-    ] = None
-    waiting: Annotated[
-        Use, COUNT, titled("waiting"), about("operations that waited for their end at a time")
-    ] = NOTHING
+    operation_seconds: Annotated[float | None, LATENCY, titled("per operation"), about("mean")] = None
+    slowest_seconds: Annotated[float | None, LATENCY, titled("slowest"), about("mean of an interval")] = None
+    waiting: Annotated[Use, COUNT, titled("waiting"), about("operations under way at a time")] = NOTHING
     retransmissions: Annotated[int | None, COUNT, titled("sent again")] = None
-    timeouts: Annotated[
-        int | None, COUNT, titled("timeouts"), about("the server did not answer for long")
-    ] = None
+    timeouts: Annotated[int | None, COUNT, titled("timeouts"), about("no answer for long")] = None
     errors: Annotated[int | None, COUNT, titled("errors"), about("such as a file that is not there")] = None
 
 
@@ -74,10 +60,7 @@ class LinkUse(AnswerPart):
     link: Annotated[str, TEXT, titled("link"), about("name of the interface, or device and port")]
     archive: str | None = None
     hostname: Annotated[str | None, TEXT, titled("machine")] = None
-    kind: Annotated[str | None, TEXT, titled("kind"), about("interface, InfiniBand or Ethernet (RoCE)")] = (
-        None
-    )
-    state: str | None = None
+    kind: Annotated[str | None, TEXT, titled("kind"), about("interface, or a fabric's link layer")] = None
     speed_rate: Annotated[float | None, RATE, titled("speed"), about("of the link")] = None
     samples: Annotated[int, COUNT] = 0
     seconds: Annotated[float | None, SECONDS] = None
@@ -85,27 +68,19 @@ class LinkUse(AnswerPart):
     sent_bytes: Annotated[float | None, BYTES, titled("sent")] = None
     received_rate: Annotated[Use, RATE, titled("received")] = NOTHING
     sent_rate: Annotated[Use, RATE, titled("sent")] = NOTHING
-    link_share: Annotated[Use, SHARE, titled("of the link"), about("of its speed, the busier direction")] = (
-        NOTHING
-    )
+    link_share: Annotated[Use, SHARE, titled("of the link"), about("the busier direction")] = NOTHING
     packets: Annotated[float | None, COUNT, about("both ways")] = None
     drops: Annotated[int | None, COUNT, titled("dropped"), about("packets, both ways")] = None
-    errors: Annotated[
-        int | None, COUNT, titled("errors"), about("both ways; of a fabric those of the link")
-    ] = None
+    errors: Annotated[int | None, COUNT, titled("errors"), about("both ways")] = None
     repeats: Annotated[int | None, COUNT, titled("sent again"), about("packets, of a fabric")] = None
-    exceeded: Annotated[
-        int | None, COUNT, titled("over allowance"), about("packets that the cloud held back or dropped")
-    ] = None
-    throttled_share: Annotated[
-        float | None, SHARE, titled("throttled"), about("of the time in which it did so")
-    ] = None
+    exceeded: Annotated[int | None, COUNT, titled("over allowance"), about("packets, held or dropped")] = None
+    throttled_share: Annotated[float | None, SHARE, titled("throttled"), about("of the time")] = None
 
 
 class ShareContext(msgspec.Struct, kw_only=True, frozen=True):
     """What the whole machine did on shares while a job ran: nobody can say which of it was the job's."""
 
-    share_waiting: float | None = None
+    share_waiting_mean: float | None = None
     share_bytes: float | None = None
     home_write_bytes: float | None = None
     disk_write_bytes: float | None = None
@@ -153,9 +128,9 @@ def query_shares(queries: Queries) -> list[ShareUse]:
     return found
 
 
-def _links(name: str, kind: str, state: str, table: str, more: str, exceeded: str, where: str = "") -> str:
+def _links(name: str, kind: str, table: str, more: str, exceeded: str, where: str = "") -> str:
     return f"""
-    SELECT archive, {name} AS link, {kind} AS kind, {state} AS state, COUNT(*) AS samples,
+    SELECT archive, {name} AS link, {kind} AS kind, COUNT(*) AS samples,
         MAX(link_speed) * 1e6 / 8 AS speed_rate, SUM(interval_seconds) AS seconds,
         {_sum("received_bytes_per_second")} AS received_bytes, {_sum("sent_bytes_per_second")} AS sent_bytes,
         {use_columns("received_bytes_per_second", "received_rate")},
@@ -173,7 +148,6 @@ _EXCEEDED = " + ".join(f"COALESCE({name}, 0)" for name in ALLOWANCES)
 _INTERFACES = _links(
     "interface",
     "'interface'",
-    "CAST(NULL AS VARCHAR)",
     "net_rates",
     "SUM(received_errors + sent_errors) AS errors, CAST(NULL AS BIGINT) AS repeats",
     f"CASE WHEN COALESCE({', '.join(ALLOWANCES)}) IS NOT NULL THEN {_EXCEEDED} END",
@@ -182,7 +156,6 @@ _INTERFACES = _links(
 _PORTS = _links(
     "CONCAT(fabric_device, '/', fabric_port)",
     "link_layer",
-    "MAX(link_state)",
     "fabric_rates",
     "SUM(link_errors) AS errors, SUM(repeats) AS repeats",
     "CAST(NULL AS BIGINT)",
@@ -210,7 +183,7 @@ _CONTEXT = f"""
     ),
     shares AS (
         SELECT j.archive, j.boot, j.pgid, j.start_ticks, SUM(moved) AS share_bytes, SUM(home) AS home_write_bytes,
-            SUM(waiting * interval_seconds) / NULLIF(SUM(interval_seconds), 0) AS share_waiting
+            SUM(waiting * interval_seconds) / NULLIF(SUM(interval_seconds), 0) AS share_waiting_mean
         FROM judged_jobs AS j JOIN steps AS s
             ON j.archive = s.archive AND j.boot = s.boot AND s.time BETWEEN first_time AND last_time
         GROUP BY ALL

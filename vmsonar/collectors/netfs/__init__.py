@@ -4,4 +4,4 @@ Comes in: the table of mounts and the clients' files below /proc and /sys. Goes 
 a share is ever touched: a server that is gone would hold up whoever asks.
 """
 
-__all__ = ["ceph", "cifs", "client", "collector", "fuse", "lustre", "nfs"]
+__all__ = ["ceph", "cifs", "client", "collector", "lustre", "nfs"]

@@ -1,12 +1,14 @@
 """What the clients of network file systems have in common: a share with its row, and who fills in its counters."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import ClassVar
 
 from vmsonar_archive.records import NetfsRow
 
 from vmsonar.collectors.base import Trouble
+from vmsonar.host.files import KeptFile
 from vmsonar.host.mounts import Mount
 
 #: The fields of a row that are counters or tell of now.
@@ -20,6 +22,7 @@ class Share:
         self.mount = mount
         major, _, minor = mount.device.partition(b":")
         server, export = named(mount.kind, mount.source.decode(errors="replace"))
+        versions = (each for each in mount.options.split(b",") if each.startswith(b"vers="))
         self.row = NetfsRow(
             device_major=int(major),
             device_minor=int(minor),
@@ -27,16 +30,13 @@ class Share:
             mount_point=mount.point.decode(errors="replace"),
             server=server,
             export=export,
-            protocol=_option(mount.options, b"vers="),
+            protocol=next(versions, b"")[5:].decode(errors="replace") or None,
             netfs_source=source,
         )
+        #: Type and device: a gap's detail is no place for a path.
+        self.name = f"{self.row.fs_type} {self.row.device_major}:{self.row.device_minor}"
         self.has_counters = False
         self._figures: Mapping[str, int | None] = {}
-
-    @property
-    def name(self) -> str:
-        """Type and device: a gap's detail is no place for a path."""
-        return f"{self.row.fs_type} {self.row.device_major}:{self.row.device_minor}"
 
     def tell(self, figures: Mapping[str, int | None]) -> None:
         """Takes over what its client counted, of rows' names; what is not among it is not known."""
@@ -69,26 +69,71 @@ class Client(ABC):
     def read(self, shares: list[Share]) -> Iterable[Trouble]:
         """Brings the rows of these shares up to date and says what is wrong; may raise OSError."""
 
-    def close(self) -> None:  # noqa: B027 - not all hold something
+    @abstractmethod
+    def close(self) -> None:
         """Gives back what it holds."""
+
+
+class FolderClient(Client):
+    """A client that has files of their own for each share, where they can be told apart."""
+
+    def __init__(self) -> None:
+        self._shares: list[Share] = []
+        self._files: dict[Share, list[KeptFile]] = {}
+
+    @abstractmethod
+    def find(self, share: Share, shares: list[Share]) -> list[Path] | str:
+        """The files of a share among these, or the reason of the gap why there are none."""
+
+    @abstractmethod
+    def told(self, contents: list[bytes]) -> dict[str, int | None]:
+        """What they tell; raises ValueError where their form is another."""
+
+    def read(self, shares: list[Share]) -> Iterator[Trouble]:
+        if shares is not self._shares:
+            self.close()
+            self._shares = shares
+        for share in shares:
+            if share not in self._files:
+                found = self.find(share, shares)
+                if isinstance(found, str):
+                    share.forget()
+                    yield found, f"{share.name}: {_WHY[found]}"
+                    continue
+                self._files[share] = [KeptFile(path) for path in found]
+            try:
+                share.tell(self.told([file.read() for file in self._files[share]]))
+            except (OSError, ValueError) as error:
+                share.forget()
+                self._shares = []  # mounted anew, perhaps: look again at the next sample
+                if isinstance(error, OSError):
+                    yield "io_error", f"{share.name}: {error.strerror}"
+                else:
+                    yield "format", f"{share.name}: another form than any that is known"
+
+    def close(self) -> None:
+        for files in self._files.values():
+            for file in files:
+                file.close()
+        self._files = {}
+
+
+_WHY = {
+    "permission": "no counters that this user may read",
+    "ambiguous": "counters of several mounts, which name none of them",
+}
 
 
 def named(kind: bytes, source: str) -> tuple[str | None, str | None]:
     """Server and export of what is mounted: `files:/export`, `//server/share`, `mgs@tcp:/fs`, `user@fsid.fs=/path`."""
     if source.startswith("//"):
-        server, _, share = source[2:].partition("/")
-        return server or None, share or None
-    if kind == b"ceph" and "=" in source:
+        server, _, export = source[2:].partition("/")
+    elif kind == b"ceph" and "=" in source:
         server, _, export = source.partition("=")
-        return server.rpartition("@")[2] or None, export or None
-    server, sign, export = source.rpartition(":/")
-    if sign:
-        # sshfs and others put a user before the server; of Lustre the network follows it.
-        user = "" if kind.startswith(b"lustre") else server.rpartition("@")[0]
-        return server.removeprefix(f"{user}@") if user else server or None, f"/{export}"
-    return None, source or None
-
-
-def _option(options: bytes, name: bytes) -> str | None:
-    found = next((each for each in options.split(b",") if each.startswith(name)), b"")
-    return found.removeprefix(name).decode(errors="replace") or None
+    elif ":/" in source:
+        server, _, export = source.rpartition(":/")
+        export = f"/{export}"
+    else:
+        server, export = "", source
+    # A user stands before the server; of Lustre the network follows it.
+    return (server if kind.startswith(b"lustre") else server.rpartition("@")[2]) or None, export or None

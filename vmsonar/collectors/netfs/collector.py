@@ -10,7 +10,6 @@ from vmsonar.collectors.base import Collector, Rows, Setup, Tick, Trouble, Troub
 from vmsonar.collectors.netfs.ceph import CephClient
 from vmsonar.collectors.netfs.cifs import CifsClient
 from vmsonar.collectors.netfs.client import Client, Share
-from vmsonar.collectors.netfs.fuse import FuseClient
 from vmsonar.collectors.netfs.lustre import LustreClient
 from vmsonar.collectors.netfs.nfs import NfsClient
 from vmsonar.host.mounts import Mount, parse_mounts
@@ -24,7 +23,7 @@ _CLIENTS = {
     **dict.fromkeys((b"cifs", b"smb3"), "cifs"),
     b"ceph": "ceph",
 }
-_UNTOLD = "its client has no counters that this version reads"
+_UNTOLD = "its client counts nothing, or only for root's own tools"
 
 
 class NetfsCollector(Collector):
@@ -40,7 +39,6 @@ class NetfsCollector(Collector):
             "lustre": LustreClient(setup.host),
             "ceph": CephClient(setup.host),
             "cifs": CifsClient(setup.host),
-            "fuse": FuseClient(setup.host),
         }
         self._content = b""
         #: The shares of each client; of "" those that nobody counts.
@@ -91,7 +89,7 @@ class NetfsCollector(Collector):
         self._left_out = self._table.is_cut or len(found) > _MOST_SHARES
         shares: dict[str, list[Share]] = {}
         for mount in found[:_MOST_SHARES]:
-            name = _client_of(mount)
+            name = _CLIENTS.get(mount.kind, "")
             share = before.get(mount) or Share(mount, self._clients[name].source if name else "none")
             shares.setdefault(name, []).append(share)
         changed = before.keys() != {share.mount for own in shares.values() for share in own}
@@ -135,7 +133,3 @@ def is_share(mount: Mount) -> bool:
 
 def _order(mount: Mount) -> tuple[bool, int, bytes]:
     return mount.root != b"/", len(mount.point), mount.point
-
-
-def _client_of(mount: Mount) -> str:
-    return "fuse" if mount.kind.startswith(b"fuse.") else _CLIENTS.get(mount.kind, "")

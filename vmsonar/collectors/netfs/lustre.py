@@ -5,11 +5,10 @@ Up to 2.11 the counters lie below /proc/fs/lustre, later in debugfs, which is ro
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from pathlib import Path
 
-from vmsonar.collectors.base import Trouble
-from vmsonar.collectors.netfs.client import Client, Share
-from vmsonar.host.files import KeptFile, counter, listed
+from vmsonar.collectors.netfs.client import FolderClient, Share
+from vmsonar.host.files import counter, listed
 from vmsonar.host.roots import Host
 
 #: Name, count, unit, and the sum where there is one.
@@ -47,9 +46,8 @@ def calls(stats: dict[bytes, Line]) -> dict[str, int | None]:
     }
 
 
-def requests(targets: Iterable[dict[bytes, Line]]) -> dict[str, int | None]:
+def requests(every: list[dict[bytes, Line]]) -> dict[str, int | None]:
     """What went to the targets, all together."""
-    every = list(targets)
     waits = [stats[b"req_waittime"] for stats in every if b"req_waittime" in stats]
     return {
         "server_read_bytes": sum(_sum(stats, b"read_bytes") for stats in every),
@@ -74,7 +72,7 @@ def _milliseconds(lines: list[Line]) -> int | None:
     return sum(total or 0 for _, _, total in lines) // 1000
 
 
-class LustreClient(Client):
+class LustreClient(FolderClient):
     """A folder for each mount and for each of its targets, which have the same number behind their names."""
 
     source = "llite"
@@ -82,64 +80,33 @@ class LustreClient(Client):
     remedy = "from Lustre 2.12 on only root may read debugfs: run the recorder as root, or do without"
 
     def __init__(self, host: Host) -> None:
+        super().__init__()
         self._roots = (host.proc / "fs/lustre", host.sys / "kernel/debug/lustre")
-        self._shares: list[Share] = []
-        #: The files of each share: its own and those of its targets.
-        self._found: dict[Share, tuple[KeptFile, list[KeptFile]]] = {}
 
-    def read(self, shares: list[Share]) -> Iterator[Trouble]:
-        if shares is not self._shares:
-            self._shares = shares
-            self._look(shares)
-        for share in shares:
-            if share not in self._found:
-                share.forget()
-                yield self._why(share)
-                continue
-            own, targets = self._found[share]
-            try:
-                told = calls(parse_stats(own.read()))
-                told |= requests(parse_stats(target.read()) for target in targets) if targets else {}
-                share.tell(told)
-            except ValueError:
-                share.forget()
-                yield "format", f"{share.name}: stats of llite, osc or mdc have another form"
-            except OSError as error:
-                share.forget()
-                self._shares = []  # mounted anew, perhaps: look again at the next sample
-                yield "io_error", f"{share.name}: {error.strerror}"
+    def find(self, share: Share, shares: list[Share]) -> list[Path] | str:
+        name = _name(share)
+        mine = [
+            each
+            for root in self._roots
+            for each in listed(root / "llite")
+            if each.name.startswith(f"{name}-")
+        ]
+        if len(mine) > 1 or sum(_name(other) == name for other in shares) > 1:
+            return "ambiguous"
+        if not mine:
+            return "permission"
+        number, root = mine[0].name.removeprefix(name), mine[0].parent.parent
+        targets = [
+            each
+            for kind in ("osc", "mdc")
+            for each in listed(root / kind)
+            if each.name.startswith(f"{name}-") and each.name.endswith(number)
+        ]
+        return [folder / "stats" for folder in (mine[0], *targets)]
 
-    def _look(self, shares: list[Share]) -> None:
-        """Finds the files; two mounts of one file system cannot be told apart."""
-        self.close()
-        folders = [folder for root in self._roots for folder in listed(root / "llite")]
-        for share in shares:
-            prefix = f"{_name(share)}-"
-            mine = [folder for folder in folders if folder.name.startswith(prefix)]
-            if len(mine) == 1 and sum(_name(other) == _name(share) for other in shares) == 1:
-                number_of = mine[0].name.removeprefix(prefix)
-                root = mine[0].parent.parent
-                targets = [
-                    KeptFile(folder / "stats")
-                    for kind in ("osc", "mdc")
-                    for folder in listed(root / kind)
-                    if folder.name.endswith(f"-{number_of}") and folder.name.startswith(prefix)
-                ]
-                self._found[share] = (KeptFile(mine[0] / "stats"), targets)
-
-    def _why(self, share: Share) -> Trouble:
-        if sum(_name(other) == _name(share) for other in self._shares) > 1:
-            return "ambiguous", f"{share.name}: mounted more than once, and its counters name no mount"
-        return (
-            "permission",
-            f"{share.name}: no counters below /proc/fs/lustre, and none in debugfs for this user",
-        )
-
-    def close(self) -> None:
-        for own, targets in self._found.values():
-            for file in (own, *targets):
-                file.close()
-        self._found = {}
+    def told(self, contents: list[bytes]) -> dict[str, int | None]:
+        own, *targets = map(parse_stats, contents)
+        return calls(own) | (requests(targets) if targets else {})
 
 
 def _name(share: Share) -> str:
