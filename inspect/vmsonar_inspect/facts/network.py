@@ -91,41 +91,27 @@ def _sum(column: str) -> str:
     return f"SUM({column} * interval_seconds)"
 
 
-_WORST = "GREATEST(COALESCE(read_milliseconds, 0), COALESCE(write_milliseconds, 0), COALESCE(metadata_milliseconds, 0))"
 _SHARES = f"""
-    SELECT archive, boot, device_major, device_minor, COUNT(*) AS samples, SUM(interval_seconds) AS seconds,
-        arg_max(mount_point, seq) AS mount_point, arg_max(fs_type, seq) AS fs_type,
-        arg_max(server, seq) AS server, arg_max(export, seq) AS export,
+    SELECT archive, boot, device_major, device_minor, mount_point, fs_type, server, export,
+        COUNT(*) AS samples, SUM(interval_seconds) AS seconds,
         {_sum("read_bytes_per_second")} AS read_bytes, {_sum("write_bytes_per_second")} AS write_bytes,
         {_sum("server_read_bytes_per_second")} AS server_read_bytes,
         {_sum("server_write_bytes_per_second")} AS server_write_bytes,
         {use_columns("read_bytes_per_second", "read_rate")}, {use_columns("write_bytes_per_second", "write_rate")},
-        {_sum("operations_per_second")} AS operations, {_sum("metadata_operations_per_second")} AS metadata,
-        {_sum("operations_waiting")} AS waited, MAX({_WORST}) / 1e3 AS slowest_seconds,
+        {_sum("operations_per_second")} AS operations, operations / NULLIF(seconds, 0) AS operations_rate,
+        {_sum("metadata_operations_per_second")} / NULLIF(operations, 0) AS metadata_share,
+        (COALESCE(read_bytes, 0) + COALESCE(write_bytes, 0)) / NULLIF(operations, 0) AS bytes_per_operation,
+        {_sum("operations_waiting")} AS waited, waited / NULLIF(operations, 0) AS operation_seconds,
+        GREATEST(MAX(read_milliseconds), MAX(write_milliseconds), MAX(metadata_milliseconds)) / 1e3 AS slowest_seconds,
         {use_columns("operations_waiting", "waiting")}, SUM(retransmissions) AS retransmissions,
         SUM(timeouts) AS timeouts, SUM(errors) AS errors
-    FROM netfs_rates GROUP BY archive, boot, device_major, device_minor
+    FROM netfs_rates GROUP BY archive, boot, device_major, device_minor, mount_point, fs_type, server, export
     ORDER BY archive, waited DESC NULLS LAST, mount_point"""  # noqa: S608
 
 
 def query_shares(queries: Queries) -> list[ShareUse]:
     """Every network file system of each boot, those that were waited for most first."""
-    found = []
-    for row in queries.rows(_SHARES):
-        operations, waited = row["operations"], row["waited"]
-        moved = (row["read_bytes"] or 0) + (row["write_bytes"] or 0)
-        is_counted = operations is not None and operations > 0
-        row |= {
-            "operations_rate": operations / row["seconds"]
-            if operations is not None and row["seconds"]
-            else None,
-            "metadata_share": (row["metadata"] or 0) / operations if is_counted else None,
-            "bytes_per_operation": moved / operations if is_counted else None,
-            "operation_seconds": waited / operations if is_counted and waited is not None else None,
-            "slowest_seconds": row["slowest_seconds"] if waited is not None else None,
-        }
-        found.append(struct_of(ShareUse, row, share=place_of(row)))
-    return found
+    return [struct_of(ShareUse, row, share=place_of(row)) for row in queries.rows(_SHARES)]
 
 
 def _links(name: str, kind: str, table: str, more: str, exceeded: str, where: str = "") -> str:
@@ -137,7 +123,7 @@ def _links(name: str, kind: str, table: str, more: str, exceeded: str, where: st
         {use_columns("sent_bytes_per_second", "sent_rate")},
         {use_columns("link_share", "link_share")},
         {_sum("received_packets_per_second + sent_packets_per_second")} AS packets,
-        SUM(COALESCE(received_drops, 0) + COALESCE(sent_drops, 0)) AS drops, {more},
+        SUM(COALESCE(received_drops + sent_drops, received_drops, sent_drops)) AS drops, {more},
         SUM({exceeded}) AS exceeded,
         SUM(CASE WHEN {exceeded} > 0 THEN interval_seconds WHEN {exceeded} = 0 THEN 0.0 END)
             / NULLIF(SUM(interval_seconds), 0) AS throttled_share

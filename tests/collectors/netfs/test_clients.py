@@ -85,11 +85,6 @@ SHARES = {
         "export": "Data", "protocol": "3.1.1", "netfs_source": "cifs", "server_read_bytes": 4096000,
         "server_write_bytes": 8192000, "read_operations": 10, "write_operations": 22, "metadata_operations": 75,
         "other_operations": 2, "errors": 6, "connects": 2, "in_flight": 3}),
-    "smb 1": (CIFS, {"proc/fs/cifs/Stats": CIFS_STATS_1}, {
-        "device_major": 0, "device_minor": 52, "fs_type": "cifs", "mount_point": "/smb", "server": "Files",
-        "export": "Data", "protocol": "3.1.1", "netfs_source": "cifs", "server_read_bytes": 40960,
-        "server_write_bytes": 81920, "read_operations": 10, "write_operations": 21, "metadata_operations": 24,
-        "connects": 0, "in_flight": 0}),
     "fuse, which nobody counts": (SSHFS, {}, {
         "device_major": 0, "device_minor": 53, "fs_type": "fuse.sshfs", "mount_point": "/far",
         "server": "far.example", "export": "/data", "netfs_source": "none"}),
@@ -201,6 +196,7 @@ def test_a_share_mounted_twice_is_one_and_known_by_its_shortest_path(tmp_path):
         (CEPH, {f"sys/kernel/debug/ceph/{name}.client7/metrics": CEPH_METRICS for name in "ab"}, "ambiguous"),
         (CIFS, {}, "io_error"),
         (CIFS, {"proc/fs/cifs/Stats": "Resources in use\n"}, "missing"),
+        (CIFS, {"proc/fs/cifs/Stats": CIFS_STATS_1}, "format"),
         (V4, {}, "io_error"),
     ],
 )

@@ -9,54 +9,32 @@ from vmsonar.host.files import KeptFile, counter
 from vmsonar.host.roots import Host
 
 _SECTION = re.compile(rb"^\d+\) (\\\\\S+).*$", re.MULTILINE)
-#: SMB 2 and 3: `Reads: 5 total 1 failed`.
+#: SMB 2 and 3; what SMB 1 counts has another form, and is not read.
 _COUNTED = re.compile(rb"^(\w+): (\d+) (?:total|sent) (\d+) failed", re.MULTILINE)
 _MOVED = re.compile(rb"^Bytes read: (\d+) +Bytes written: (\d+)", re.MULTILINE)
-#: SMB 1: `Reads: 5 Bytes: 4096`, and other words before their numbers.
-_OLD_MOVED = re.compile(rb"^(Reads|Writes): +(\d+) Bytes: (\d+)", re.MULTILINE)
-_OLD_COUNTED = re.compile(rb"(\w+):? (\d+)")
 _IN_FLIGHT = re.compile(rb"^Operations \(MIDs\): (\d+)", re.MULTILINE)
 _RECONNECTS = re.compile(rb"^(\d+) session (\d+) share reconnects", re.MULTILINE)
-_METADATA = frozenset(
-    b"Creates Closes QueryDirectories QueryInfos SetInfos Locks Opens Deletes Mkdirs Rmdirs Renames HardLinks Symlinks "
-    b"FindFirst FNext FClose".split()
-)
-_WRITES = frozenset((b"Writes", b"Flushes"))
+_CLASSES = {
+    b"Reads": "read",
+    **dict.fromkeys((b"Writes", b"Flushes"), "write"),
+    **dict.fromkeys(b"Creates Closes QueryDirectories QueryInfos SetInfos Locks".split(), "metadata"),
+}
 
 
 def parse_share(section: bytes) -> dict[str, int | None]:
     """What was counted of one share; raises ValueError where nothing was."""
-    counted = {name: (counter(total), counter(failed)) for name, total, failed in _COUNTED.findall(section)}
     moved = _MOVED.search(section)
     if moved is None:
-        return _parse_old(section)
-    metadata = sum(total for name, (total, _) in counted.items() if name in _METADATA)
-    writes = sum(total for name, (total, _) in counted.items() if name in _WRITES)
-    reads = counted[b"Reads"][0] if b"Reads" in counted else None
-    every = sum(total for total, _ in counted.values())
+        raise ValueError("no bytes")
+    counted = [(name, counter(total), counter(failed)) for name, total, failed in _COUNTED.findall(section)]
+    sums = dict.fromkeys(("read", "write", "metadata", "other"), 0)
+    for name, total, _ in counted:
+        sums[_CLASSES.get(name, "other")] += total
     return {
         "server_read_bytes": counter(moved[1]),
         "server_write_bytes": counter(moved[2]),
-        "read_operations": reads,
-        "write_operations": writes,
-        "metadata_operations": metadata,
-        "other_operations": None if reads is None else every - metadata - writes - reads,
-        "errors": sum(failed for _, failed in counted.values()),
-    }
-
-
-def _parse_old(section: bytes) -> dict[str, int | None]:
-    moved = {name: (counter(times), counter(size)) for name, times, size in _OLD_MOVED.findall(section)}
-    if len(moved) != 2:
-        raise ValueError("no bytes")
-    words = _OLD_COUNTED.findall(section)
-    return {
-        "read_operations": moved[b"Reads"][0],
-        "server_read_bytes": moved[b"Reads"][1],
-        "write_operations": moved[b"Writes"][0]
-        + sum(counter(count) for name, count in words if name == b"Flushes"),
-        "server_write_bytes": moved[b"Writes"][1],
-        "metadata_operations": sum(counter(count) for name, count in words if name in _METADATA),
+        **{f"{name}_operations": total for name, total in sums.items()},
+        "errors": sum(failed for *_, failed in counted),
     }
 
 

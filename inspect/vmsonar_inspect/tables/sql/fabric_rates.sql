@@ -32,8 +32,11 @@ SELECT
     received_drops_rise AS received_drops, -- packets dropped on receiving since the row before
     sent_drops_rise AS sent_drops, -- packets dropped on sending since the row before
     sent_waits_rise AS sent_waits, -- ticks in which data waited for credits since the row before
-    COALESCE(received_errors_rise, 0) + COALESCE(symbol_errors_rise, 0) + COALESCE(link_recoveries_rise, 0)
-    + COALESCE(link_failures_rise, 0) AS link_errors, -- errors of the link since the row before, as far as they are counted
-    COALESCE(sequence_errors_rise, 0) + COALESCE(acknowledge_timeouts_rise, 0) AS repeats, -- packets that had to be sent again since the row before, as far as they are counted
+    CASE
+        WHEN COALESCE(received_errors_rise, symbol_errors_rise, link_recoveries_rise, link_failures_rise) IS NOT NULL
+            THEN COALESCE(received_errors_rise, 0) + COALESCE(symbol_errors_rise, 0) + COALESCE(link_recoveries_rise, 0)
+                + COALESCE(link_failures_rise, 0)
+    END AS link_errors, -- errors of the link since the row before, of those that the device counts
+    COALESCE(sequence_errors_rise + acknowledge_timeouts_rise, sequence_errors_rise, acknowledge_timeouts_rise) AS repeats, -- packets that had to be sent again since the row before
     congestions_rise AS congestions -- notifications that slowed a sender here since the row before
 FROM risen AS d
