@@ -10,7 +10,8 @@ from importlib import import_module
 from bench import Figure
 
 #: Every area, in the order in which they are run.
-AREAS = ("archive", "bundle", "containers", "daemon", "forward", "gpu", "inspect", "lake", "run", "sampling")
+AREAS = ("archive", "bundle", "containers", "daemon", "forward", "gpu", "inspect", "lake", "netfs", "run",
+         "sampling")  # fmt: skip
 
 
 def main(arguments: list[str]) -> int:

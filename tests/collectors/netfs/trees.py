@@ -162,11 +162,14 @@ class Machine:
     def put(self, files: dict[str, str]) -> None:
         write(self.root, files)
 
+    def tick(self, fresh: bool = False, seconds: int = 10) -> Tick:
+        """The next one, so much later."""
+        self._now += seconds * SECOND
+        return Tick(time=datetime(2026, 11, 16, tzinfo=UTC), boottime=self._now, boot="b", fresh=fresh)
+
     def sample(self, fresh: bool = False, seconds: int = 10):
         """The rows of the next tick, by kind."""
-        self._now += seconds * SECOND
-        at = Tick(time=datetime(2026, 11, 16, tzinfo=UTC), boottime=self._now, boot="b", fresh=fresh)
-        return decoded(self.collector.collect(at).by_kind)
+        return decoded(self.collector.collect(self.tick(fresh, seconds)).by_kind)
 
 
 def told(row) -> dict:

@@ -1,6 +1,7 @@
 """NFS clients, from /proc/self/mountstats (show_stats of fs/nfs/super.c, rpc_clnt_show_stats of net/sunrpc/stats.c)."""
 
 from collections.abc import Iterator
+from operator import add, sub
 from pathlib import Path
 
 from vmsonar.collectors.base import Trouble
@@ -43,8 +44,8 @@ class Statistics:
     def __init__(self, lines: list[bytes]) -> None:
         self.size = len(lines)
         self._lines = [b""] * self.size
-        #: The numbers of the lines that count operations and connections, by the places of the lines.
-        self._operations: dict[int, list[int]] = {}
+        #: The lines that count operations: class and numbers by place; and those that count connections.
+        self._operations: dict[int, tuple[int, list[int]]] = {}
         self._connects: dict[int, int] = {}
         self._sums = [_NOTHING] * 4
         self._has_errors = True
@@ -60,25 +61,30 @@ class Statistics:
         return self._told()
 
     def _take(self, place: int, line: bytes) -> None:
+        if place in self._operations:
+            self._add(place, line.split()[1:])
+            return
         name, _, rest = line.lstrip().partition(b":")
-        if name.isupper() and b"/" not in rest:
-            self._add(place, _CLASSES.get(name, METADATA), numbers(rest))
-        elif name == b"age":
-            (self._figures["age"],) = numbers(rest)
+        if name == b"age":
+            (self._figures["age"],) = numbers([rest])
         elif name == b"bytes":
-            self._figures |= zip(_BYTES, numbers(rest), strict=False)
+            self._figures |= zip(_BYTES, numbers(rest.split()), strict=False)
         elif name == b"xprt":
             kind, *words = rest.split()
             if kind in _CONNECTS:
-                (self._connects[place],) = numbers(words[_CONNECTS[kind]])
+                (self._connects[place],) = numbers([words[_CONNECTS[kind]]])
+        elif name.isupper() and b"/" not in rest:
+            self._operations[place] = _CLASSES.get(name, METADATA), _NOTHING
+            self._add(place, rest.split())
 
-    def _add(self, place: int, own: int, new: list[int]) -> None:
+    def _add(self, place: int, words: list[bytes]) -> None:
+        new = numbers(words)
         if len(new) < _WIDTH:
             self._has_errors = False
             new += [0] * (_WIDTH - len(new))
-        old = self._operations.get(place, _NOTHING)
-        self._sums[own] = [total + to - at for total, to, at in zip(self._sums[own], new, old, strict=False)]
-        self._operations[place] = new
+        own, old = self._operations[place]
+        self._sums[own] = list(map(add, self._sums[own], map(sub, new, old)))
+        self._operations[place] = own, new
 
     def _told(self) -> dict[str, int | None]:
         found, sums = self._figures, self._sums
@@ -143,9 +149,9 @@ def sections_of(content: bytes) -> dict[tuple[bytes, bytes], list[bytes]]:
     return found
 
 
-def numbers(text: bytes) -> list[int]:
-    """The counters of a line; raises ValueError for what is none."""
-    found = list(map(int, text.split()))
-    if not found or max(found) >= MOST_COUNTED or b"-" in text:
-        raise ValueError(f"no counters: {text[:80]!r}")
+def numbers(words: list[bytes]) -> list[int]:
+    """Counters; raises ValueError for what is none."""
+    found = list(map(int, words))
+    if not found or max(found) >= MOST_COUNTED or min(found) < 0:
+        raise ValueError(f"no counters: {words[:_WIDTH]}")
     return found
