@@ -3,7 +3,6 @@
 import struct
 import subprocess
 import sys
-from contextlib import closing
 from datetime import UTC, datetime
 
 import msgspec
@@ -169,6 +168,18 @@ def test_a_driver_without_them_leaves_them_unknown(driver, tmp_path, monkeypatch
     assert row.received_bytes == 1
 
 
+@pytest.mark.parametrize(("counters", "available"), [(ALLOWANCES, True), ({}, False)])
+def test_doctor_says_whether_the_driver_counts_them(counters, available, tmp_path, monkeypatch):
+    host = machine_with(tmp_path, monkeypatch, Driver(counters))
+    assert (
+        len(NetCollector(Setup(Config(), host)).capabilities()) == 1
+    )  # another driver has none, and needs none
+    (tmp_path / "drivers/ena").mkdir(parents=True)
+    (tmp_path / "sys/class/net/ens5/device/driver").symlink_to(tmp_path / "drivers/ena")
+    (_, told) = NetCollector(Setup(Config(), host)).capabilities()
+    assert (told.item, told.available) == ("the cloud's allowances", available)
+
+
 def test_a_driver_that_fails_later_is_asked_anew(tmp_path, monkeypatch):
     driver = Driver(ALLOWANCES)
     host = machine_with(tmp_path, monkeypatch, driver)
@@ -209,6 +220,6 @@ def test_a_real_driver_answers():
 
 
 def test_an_interface_that_is_not_there_has_no_counters():
-    with closing(Statistics("no-such-link", {"x": "y"})) as statistics:
-        assert statistics.is_empty
-        assert statistics.read() == {}
+    statistics = Statistics("no-such-link", {"x": "y"})
+    assert statistics.is_empty
+    assert statistics.read() == {}

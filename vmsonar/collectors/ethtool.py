@@ -23,8 +23,6 @@ class Statistics:
     def __init__(self, interface: str, wanted: Mapping[str, str], ioctl: Ioctl = fcntl.ioctl) -> None:
         """`wanted` gives the driver's names and ours."""
         self._interface, self._ioctl = interface.encode()[:15], ioctl
-        # Any socket will do, and the recorder's unit allows this family.
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._size, self._places = 0, dict[str, int]()
         try:
             names = self._names()
@@ -45,9 +43,6 @@ class Statistics:
     def is_empty(self) -> bool:
         return not self._places
 
-    def close(self) -> None:
-        self._socket.close()
-
     def _names(self) -> list[str]:
         asked = struct.pack("=IIQI", _GSSET_INFO, 0, 1 << _SET_OF_STATISTICS, 0)
         count = struct.unpack_from("=I", self._ask(asked, 0), 16)[0]
@@ -60,7 +55,8 @@ class Statistics:
     def _ask(self, question: bytes, room: int) -> bytes:
         # More room than asked for: a driver may have got more counters since it told their number.
         buffer = ctypes.create_string_buffer(question, len(question) + room + _MOST * 8)
-        self._ioctl(
-            self._socket.fileno(), _SIOCETHTOOL, _IFREQ.pack(self._interface, ctypes.addressof(buffer))
-        )
+        asked = _IFREQ.pack(self._interface, ctypes.addressof(buffer))
+        # Any socket will do, and the recorder's unit allows this family.
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as any_socket:
+            self._ioctl(any_socket.fileno(), _SIOCETHTOOL, asked)
         return buffer.raw[: len(question) + room]

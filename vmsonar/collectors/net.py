@@ -1,7 +1,6 @@
 """Network interfaces, from /proc/net/dev (proc_pid_net(5)), which of them lead out, and what the cloud allows each."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,11 +34,6 @@ class Link(NamedTuple):
     kind: str | None
     default_route: bool | None
     speed: int | None
-
-
-def _counts_allowances(name: str) -> bool:
-    with closing(Statistics(name, _ALLOWANCES)) as statistics:
-        return not statistics.is_empty
 
 
 class NetCollector(LineCollector):
@@ -78,40 +72,32 @@ class NetCollector(LineCollector):
             setattr(row, counter, value)
         if row.interface not in self._found:
             self._found[row.interface] = self._place(row.interface, default_routes(self._routes))
-            self._ask(row.interface)
+            # Only devices have drivers that count them.
+            if self._may_ask and self._found[row.interface].kind in ("physical", "lower"):
+                self._allowances[row.interface] = Statistics(row.interface, _ALLOWANCES)
         row.interface_kind, row.default_route, row.link_speed = self._found[row.interface]
         if row.interface in self._allowances:
             self._tell_allowances(row)
         return row
-
-    def _ask(self, name: str) -> None:
-        """Finds out whether the driver counts allowances; of what is no device there are none."""
-        if self._may_ask and self._found[name].kind in ("physical", "lower"):
-            statistics = Statistics(name, _ALLOWANCES)
-            if statistics.is_empty:
-                statistics.close()
-            else:
-                self._allowances[name] = statistics
 
     def _tell_allowances(self, row: NetRow) -> None:
         try:
             for name, value in self._allowances[row.interface].read().items():
                 setattr(row, name, value)
         except OSError:  # gone, or another of that name: asked again when next looked at
-            self._allowances.pop(row.interface).close()
-            del self._found[row.interface]
+            del self._allowances[row.interface], self._found[row.interface]
 
     def capabilities(self) -> list[Capability]:
-        names = [path.name for path in sorted(self._links.glob("*")) if (path / "device").exists()]
-        told = self._may_ask and any(map(_counts_allowances, names))
-        reason = None if told else "no driver here counts them: Amazon's ena does"
-        return [*super().capabilities(), capability(self.name, "the cloud's allowances", reason)]
-
-    def close(self) -> None:
-        super().close()
-        for statistics in self._allowances.values():
-            statistics.close()
-        self._allowances = {}
+        drivers = self._links.glob("*/device/driver") if self._may_ask else ()
+        names = [path.parent.parent.name for path in drivers if path.resolve().name == "ena"]
+        item, old = "the cloud's allowances", "this driver does not count them"
+        return [
+            *super().capabilities(),
+            *(
+                capability(self.name, item, old if Statistics(name, _ALLOWANCES).is_empty else None)
+                for name in names
+            ),
+        ]
 
     def _look_again(self) -> None:
         routes = default_routes(self._routes)
