@@ -100,7 +100,7 @@ _SHARES = f"""
         {use_columns("read_bytes_per_second", "read_rate")}, {use_columns("write_bytes_per_second", "write_rate")},
         {_sum("operations_per_second")} AS operations, operations / NULLIF(seconds, 0) AS operations_rate,
         {_sum("metadata_operations_per_second")} / NULLIF(operations, 0) AS metadata_share,
-        (COALESCE(read_bytes, 0) + COALESCE(write_bytes, 0)) / NULLIF(operations, 0) AS bytes_per_operation,
+        COALESCE(read_bytes + write_bytes, read_bytes, write_bytes) / NULLIF(operations, 0) AS bytes_per_operation,
         {_sum("operations_waiting")} AS waited, waited / NULLIF(operations, 0) AS operation_seconds,
         GREATEST(MAX(read_milliseconds), MAX(write_milliseconds), MAX(metadata_milliseconds)) / 1e3 AS slowest_seconds,
         {use_columns("operations_waiting", "waiting")}, SUM(retransmissions) AS retransmissions,
