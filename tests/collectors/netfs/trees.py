@@ -146,7 +146,9 @@ def lustre_files(llite=LLITE_215, root="sys/kernel/debug/lustre", number="ffff88
         f"{root}/osc/scratch-OST0000-osc-{number}/stats": OSC,
         f"{root}/osc/scratch-OST0001-osc-{number}/stats": OSC,
         f"{root}/mdc/scratch-MDT0000-mdc-{number}/stats": MDC,
+        # Of another file system, and of a mount that is gone.
         f"{root}/osc/other-OST0000-osc-ffff000000000000/stats": OSC,
+        f"{root}/osc/scratch-OST0000-osc-ffff000000000001/stats": OSC,
     }
 
 
