@@ -21,7 +21,14 @@ from tests.collectors.netfs.trees import (
     lustre_files,
     told,
 )  # fmt: skip
+from tests.collectors.rows import rows_of
+from tests.fixtures.hosts.write import host_at, write
+from vmsonar.collectors.process.collector import ProcessCollector
+from vmsonar.config.schema import Config
+from vmsonar.daemon.sysinfo import gather
+from vmsonar.host.clock import Clock
 from vmsonar.host.lustre import JobNaming, job_naming
+from vmsonar.host.roots import Host
 
 NEW, OLD = ((TEXTS / name).read_text() for name in ("mountstats-6.1", "mountstats-3.10"))
 ZERO = dict.fromkeys(("read_queue_time", "read_round_trip_time", "read_execute_time", "write_queue_time",
@@ -256,8 +263,15 @@ def test_the_name_that_servers_book_under(variable, name, expected):
 
 @pytest.mark.parametrize("folder", ["proc/fs/lustre", "sys/fs/lustre"])
 def test_how_a_client_names_jobs_is_read(folder, tmp_path):
-    machine = Machine(tmp_path, "", {f"{folder}/jobid_var": "nodelocal\n", f"{folder}/jobid_name": "%e.%u\n"})
-    host = machine.collector._clients["lustre"]._roots[0].parents[1]
-    from tests.fixtures.hosts.write import host_at
+    write(tmp_path, {f"{folder}/jobid_var": "nodelocal\n", f"{folder}/jobid_name": "%e.%u\n"})
+    assert job_naming(host_at(tmp_path)) == JobNaming("nodelocal", "%e.%u")
 
-    assert job_naming(host_at(host.parent)) == JobNaming("nodelocal", "%e.%u")
+
+def test_jobs_carry_the_name_and_sysinfo_how_it_is_made(tmp_path):
+    write(tmp_path, {"fs/lustre/jobid_var": "procname_uid\n"})
+    host = Host(sys=tmp_path)
+    infos = rows_of(ProcessCollector, host)["job_info"]
+    named = [info for info in infos if info.user_id is not None]
+    assert named
+    assert [info.lustre_job_id for info in named] == [f"{info.program}.{info.user_id}" for info in named]
+    assert gather(host, Config(), [], Clock()).lustre_jobid_var == "procname_uid"
