@@ -94,8 +94,7 @@ docs: venv ## Generate the reference pages, the JSON Schema and the examples in 
 	$(BIN)/python -m vmsonar_archive.format.reference docs
 	$(BIN)/python -m vmsonar.config.reference docs
 	$(BIN)/python cloud-init/examples.py cloud-init
-	$(BIN)/python -m vmsonar_inspect.tables.catalog docs
-	$(BIN)/python -m vmsonar_inspect.show.reference docs
+	$(BIN)/python docs/reference.py docs
 
 man: venv ## Write the man pages to build/man, from the same help as --help
 	$(BIN)/python docs/manual.py build/man

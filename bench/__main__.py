@@ -10,8 +10,20 @@ from importlib import import_module
 from bench import Figure
 
 #: Every area, in the order in which they are run.
-AREAS = ("archive", "bundle", "containers", "daemon", "forward", "gpu", "inspect", "lake", "netfs", "run",
-         "sampling")  # fmt: skip
+AREAS = (
+    "archive",
+    "bundle",
+    "containers",
+    "daemon",
+    "ends",
+    "forward",
+    "gpu",
+    "inspect",
+    "lake",
+    "netfs",
+    "run",
+    "sampling",
+)
 
 
 def main(arguments: list[str]) -> int:

@@ -50,6 +50,8 @@ def _names(body: list[ast.stmt], prefix: str) -> list[str]:
             found += [prefix + (alias.asname or alias.name) for alias in node.names]
         if isinstance(node, ast.ClassDef):
             found += _names(node.body, f"{prefix}{node.name}.")
+        if isinstance(node, ast.If):  # what a type checker sees, and a module loads when it is asked for
+            found += _names(node.body, prefix)
         for target in node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]:
             if isinstance(target, ast.Name):
                 found.append(prefix + target.id)

@@ -1,9 +1,12 @@
-"""Every example of every page and of every help is a command line that exists; those that need no service are run."""
+"""Every example of every page and help is a command line that exists, and is run, here or where ELSEWHERE says."""
 
+import io
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,25 +14,23 @@ import pytest
 
 from tests.making.machines import Box, Load, Machine, box_id
 from tests.making.scenes import healthy
+from tests.parts import need, requires
+from tests.real.kafka import KafkaBroker
+from tests.real.wait import let_pass
 from vmsonar import cli
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("docs/recipes/*.sh"))]
-#: These answer from an archive or bundle alone; tests/inspect/tables/test_analysis_page.py runs analysis.md.
-RUN = {"inspect", "sql", "verify", "bundle", "status", "sysinfo", "derive"}
-#: What needs another machine, a secret, an engine or a minute.
-ELSEWHERE = (
-    "https:",
-    "s3:",
-    "@/",
-    "--sign",
-    "--follow",
-    "--allowed-signers",
-    "spark",
-    "--head",
-    "-o -",
-    "lake/",
-)
+#: What is not run here, and the test that runs it for real.
+ELSEWHERE = {
+    "analysis.md": "tests/inspect/tables/test_analysis_page.py",
+    "-o @/": "tests/archive/bundle/test_upload.py",  # a signed URL, over HTTPS
+    "--follow": "tests/inspect/show/test_terminal.py",  # a terminal
+    "top": "tests/commands/test_top.py",  # a terminal
+    "compare old1.tar": "tests/inspect/test_comparison.py",  # bundles of many runs
+    "compare main1.tar": "tests/inspect/test_comparison.py",
+    "--repeat 5": "tests/inspect/test_comparison.py",  # ten runs of one command
+}
 
 
 CALL = re.compile(r"(^|sudo |-u vmsonar |ssh vm |&& |\| )vmsonar [a-z]")
@@ -96,6 +97,10 @@ LINES = [
 ]
 
 
+def _name(value: str | tuple[str, ...]) -> str:
+    return value if isinstance(value, str) else " ".join(value)[:60]
+
+
 def commands() -> list[tuple[str, tuple[str, ...]]]:
     return [(where, tuple(words)) for where, line in LINES for words in words_of(line) if words]
 
@@ -106,7 +111,16 @@ def test_there_are_examples() -> None:
     assert {f"{name} --help" for name in cli.COMMANDS if name != "install"} <= pages
 
 
-@pytest.mark.parametrize(("where", "words"), commands(), ids=lambda value: " ".join(value)[:60])
+#: Generated, or the glossary itself.
+WITHOUT_LINK = {"accuracy", "answers", "architecture", "configuration", "format", "tables"}
+
+
+def test_every_page_leads_to_the_glossary() -> None:
+    pages = [page for page in PAGES if page.suffix == ".md" and page.stem not in WITHOUT_LINK]
+    assert [page.name for page in pages if "architecture.md#words" not in page.read_text()] == []
+
+
+@pytest.mark.parametrize(("where", "words"), commands(), ids=_name)
 def test_the_command_line_takes_it(where: str, words: tuple[str, ...]) -> None:
     assert words[0] in cli.COMMANDS, where
     if "--help" in words:
@@ -126,41 +140,144 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     machine.loads.append(Load(4712, "./fit", begin=0, end=300, container=box.container_id))
     machine.record(folder / "archive", 600)
     Machine(machine_id="f" * 32, hostname="vm-two").record(folder / "other", 60)
+    (folder / "key.pub").write_text(_new_key(folder / "key"))
+    for name in ("allowed_signers", "signers"):
+        (folder / name).write_text(
+            "".join(f"{who} {(folder / 'key.pub').read_text()}" for who in ("web1", "vm1"))
+        )
     (folder / "bundles").mkdir()
     for name in ("vm.tar", "vm-1.tar", "vm1.tar", "bundles/one.tar"):
-        assert cli.run(["bundle", "--archive", str(folder / "archive"), "-o", str(folder / name)]) == 0
+        signed = ["-o", str(folder / name), "--sign", str(folder / "key")]
+        assert cli.run(["bundle", "--archive", str(folder / "archive"), *signed]) == 0
     assert cli.run(["bundle", "--archive", str(folder / "other"), "-o", str(folder / "bundles/two.tar")]) == 0
+    (folder / "wheels").mkdir()
+    (folder / "wheels" / "vmsonar-2.0-py3-none-any.whl").write_bytes(b"a wheel")
+    (folder / "Makefile").write_text("all:\n\ttrue\n")
+    (folder / "train.sh").write_text("#!/bin/sh\ntrue\n")
+    (folder / "train.sh").chmod(0o755)
+    (folder / "saved").mkdir()
+    (folder / "waiting").mkdir()
+    save = f"{{to: {folder}/saved, waiting: {folder}/waiting}}"
+    (folder / "config.yaml").write_text(f"archive: archive\nsave: {save}\n")
     return folder
 
 
-def runnable() -> list[tuple[str, tuple[str, ...]]]:
+def _new_key(path: Path) -> str:
+    need("ssh_keygen")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+    return path.with_suffix(".pub").read_text()
+
+
+def where_else(where: str, words: tuple[str, ...]) -> str | None:
+    """The test that runs an example, if it is not this one."""
+    line = f"{where} {' '.join(words)} "
+    return next((test for part, test in ELSEWHERE.items() if f"{part} " in line or f" {part}" in line), None)
+
+
+def runnable(sends: bool) -> list[tuple[str, tuple[str, ...]]]:
     return [
         (where, words)
         for where, words in commands()
-        if words[0] in RUN
-        and where != "analysis.md"
-        and not any(word in " ".join(words) for word in ELSEWHERE)
+        if where_else(where, words) is None and (words[0] == "forward") == sends
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("where", "words"), runnable(), ids=lambda value: " ".join(value)[:60])
-def test_it_runs(
-    where: str, words: tuple[str, ...], place: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str], tmp_path: Path,
-) -> None:  # fmt: skip
-    monkeypatch.chdir(place)
-    monkeypatch.setenv("VMSONAR_ARCHIVE", str(place / "archive"))
-    line = [word.replace("/var/lib/vmsonar", "archive").replace("/tmp", str(tmp_path)) for word in words]
+def test_what_is_run_elsewhere_is_run_there() -> None:
+    assert all((ROOT / test).exists() for test in ELSEWHERE.values())
+    used = {where_else(*each) for each in commands()}
+    assert set(ELSEWHERE.values()) <= used, "an example that is gone"
+
+
+#: Words of the pages, by what they are here; {tmp} is a folder for one example.
+HERE = {
+    "/var/lib/vmsonar": "archive",
+    "/opt/vmsonar-wheels": "wheels",
+    "/etc/ssh/ssh_host_ed25519_key": "key",
+    "/tmp": "{tmp}",
+    "lake/": "{tmp}/lake",
+    "DIR": "wheels",
+}
+#: Options that keep an example to this folder, and to a second or two.
+MORE = {
+    "bundle": ("-o", "{tmp}"),
+    "install": ("--root", "{tmp}"),
+    "uninstall": ("--root", "{tmp}"),
+    "sample": ("--archive", "{tmp}/fresh"),
+}
+#: Commands whose answer may be no: nobody records in this folder, and this machine has no GPU.
+MAY_SAY_NO = {"status", "doctor", "compare"}
+
+
+def staged(words: tuple[str, ...], folder: Path) -> list[str]:
+    """An example as it is run here."""
+    line = []
+    for word in words:
+        for theirs, ours in HERE.items():
+            word = (
+                ours if word == theirs == "DIR" else word if theirs == "DIR" else word.replace(theirs, ours)
+            )
+        line.append(word.replace("{tmp}", str(folder)))
     # Times of the pages mean their own recordings.
     for option in ("--from", "--to", "--since", "--until"):
-        if option in line:
+        if option in line and words[0] not in ("forward", "export"):
             del line[line.index(option) : line.index(option) + 2]
-    if words[0] == "bundle" and "-o" not in line:
-        line += ["-o", str(tmp_path)]
-    code = cli.run(line)
-    # Nobody records in this folder, and status says so.
-    assert code == (1 if words[0] == "status" else 0), capsys.readouterr().err
+    if "--for" in line:
+        line[line.index("--for") + 1] = "2s"
+    more = [word.format(tmp=folder) for word in MORE.get(words[0], ())]
+    if words[0] == "sample":
+        return [words[0], *more]
+    return line if more[:1] and more[0] in line else line[:1] + more + line[1:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("where", "words"), runnable(sends=False), ids=_name)
+def test_it_runs(
+    where: str, words: tuple[str, ...], place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("VMSONAR_ARCHIVE", str(place / "archive"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
+    if words[0] == "install":
+        (tmp_path / "opt/vmsonar/bin").mkdir(parents=True)
+        (tmp_path / "opt/vmsonar/bin/python").symlink_to(sys.executable)
+    if words[0] == "teardown":
+        monkeypatch.setenv("VMSONAR_CONFIG", str(place / "config.yaml"))
+    for _ in range(2 if words[0] == "compare" else 0):
+        assert call(["run", "--quiet", "--", "true"]).returncode == 0
+    done = call(staged(words, tmp_path))
+    assert done.returncode in ((0, 1) if words[0] in MAY_SAY_NO else (0,)), done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+    if words[-2:] == ("-o", "-"):
+        with tarfile.open(fileobj=io.BytesIO(done.stdout)) as bundle:
+            assert bundle.getnames()
+
+
+def call(line: list[str]) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        [sys.executable, "-m", "vmsonar", *line], capture_output=True, timeout=120, check=False
+    )
+
+
+@requires("kafka")
+@pytest.mark.parametrize(("where", "words"), runnable(sends=True), ids=_name)
+def test_it_sends(
+    where: str, words: tuple[str, ...], place: Path, kafka_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    config, cluster = tmp_path / "config.yaml", f"examples-{tmp_path.name}"
+    for topic in ("sample", "sysinfo"):
+        kafka_broker.create_topic(f"{cluster}.{topic}")
+    where_to = f"brokers: ['{kafka_broker.plaintext}'], tls: {{use: none}}"
+    forward = f"{{cluster: {cluster}, {where_to}, state: {tmp_path}/state}}"
+    config.write_text(f"archive: {place}/archive\nforward: {forward}\n")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vmsonar", *words, "--config", str(config)], stderr=subprocess.PIPE
+    )
+    if "--once" not in words:
+        let_pass(8)
+        process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    # The record here is older than two hours.
+    assert process.returncode == (1 if "--since" in words else 0), said.decode()
 
 
 def test_every_command_has_a_man_page(tmp_path: Path) -> None:

@@ -4,6 +4,18 @@ Imports vmsonar_archive only. Rooms, from the ground up: tables, facts, advice, 
 export stands on tables.
 """
 
-from vmsonar_inspect.tables.database import Tables, open_tables
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vmsonar_inspect.tables.database import Tables, open_tables
 
 __all__ = ["Tables", "open_tables"]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads the tables when they are asked for: the card of a command does without them."""
+    if name not in __all__:
+        raise AttributeError(name)
+    from vmsonar_inspect.tables import database
+
+    return getattr(database, name)

@@ -31,6 +31,7 @@ struct clone3_args { uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, 
 static char *self;
 static char account[128] = "-";
 static int64_t born;
+static int64_t grouped;
 static pid_t last_child;
 static unsigned int dice;
 static struct { char *at; long size; } mapped[MAPPINGS];
@@ -100,7 +101,7 @@ static void enter(const char *name)
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0 || write(fd, "0", 1) != 1) fail(path);
     close(fd);
-    snprintf(text, sizeof text, "%d %lld %d %s", getpgrp(), start_ticks(), getuid(), before);
+    snprintf(text, sizeof text, "%d %lld %d %s %lld", getpgrp(), start_ticks(), getuid(), before, (long long)grouped);
     tell("job", text);
 }
 
@@ -327,8 +328,8 @@ static void act(char **word, char **end)
         } else if (is(op, "ghost")) lose_main_thread(word + 1, end);
         else if (is(op, "job")) enter(*++word);
         else if (is(op, "join")) join(*++word);
-        else if (is(op, "group")) setpgid(0, 0);
-        else if (is(op, "session")) setsid();
+        else if (is(op, "group")) { setpgid(0, 0); grouped = now(CLOCK_BOOTTIME); }
+        else if (is(op, "session")) { setsid(); grouped = now(CLOCK_BOOTTIME); }
         else if (is(op, "burn")) burn(CLOCK_PROCESS_CPUTIME_ID, atol(*++word));
         else if (is(op, "flicker")) { long low = atol(*++word), high = atol(*++word); burn(CLOCK_PROCESS_CPUTIME_ID, low + rand_r(&dice) % (high - low + 1)); }
         else if (is(op, "threads")) { int count = atoi(*++word); threads(count, atol(*++word)); }

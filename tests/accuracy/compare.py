@@ -22,6 +22,8 @@ IDLE_TICKS = 2
 SHORT = 1.0
 #: Nanoseconds from a sample's time to when its last process was read, on a busy machine.
 READING = 3 * 10**8
+#: Ticks from the start of a program to that of an actor which it starts.
+STARTING = 200
 #: User ids from here on exist only during one performance.
 FIRST_UID = 100_000
 
@@ -76,12 +78,14 @@ class _Figure:
 
 
 def judge(truth: float, figure: _Figure, share: float, least: float) -> str:
-    """`right`, `bounds`, `outside` (of its bounds), `flagged` (marked, but without bounds), or `wrong`."""
+    """`right`, `bounds`, `outside` (of its bounds), or `wrong`; what is marked and has no bounds is a lower one."""
     slack = max(share * truth, least)
     if figure.value is not None and abs(figure.value - truth) <= slack:
         return "right"
+    if not figure.has_bounds and not figure.flagged:
+        return "wrong"
     if not figure.has_bounds:
-        return "flagged" if figure.flagged else "wrong"
+        return "bounds" if (figure.value or 0) - least <= truth else "outside"
     low = figure.low if figure.low is not None else -math.inf
     high = figure.high if figure.high is not None else math.inf
     return "bounds" if low - least <= truth <= high + least else "outside"
@@ -155,11 +159,11 @@ class Comparison:
             while heir is not None and heir not in found:
                 parent = jobs[heir].parent
                 heir = None if parent is None else self._truth.by_job(parent).name
-            if heir is None or (heir != name and not self._may_fold(job)):
+            if heir != name and not self._may_fold(job):
                 lost.append(
                     self._cell("job", name, job.cpu / TICK, _Figure(None), "missing", f"{job.lived:.2f} s")
                 )
-            if heir not in (None, name):
+            if heir not in (None, name) and found[heir].job.uid == job.uid:
                 found[heir].folded.append(job)
         return found, lost
 
@@ -178,7 +182,8 @@ class Comparison:
             if other.pgid == job.pgid and other.start > job.start
         ]
         end = min([*later, job.ended // TICK + 2])
-        return [key for key in self._recorded.rows if key[0] == job.pgid and job.start - 1 <= key[1] < end]
+        begin = job.start - (1 if job.leads else STARTING)
+        return [key for key in self._recorded.rows if key[0] == job.pgid and begin <= key[1] < end]
 
     def _job(self, one: _Expected) -> Iterator[Cell]:
         rows = [self._recorded.rows[key][-1] for key in one.keys]
@@ -186,7 +191,8 @@ class Comparison:
         if self._workload.has_io:
             yield self._io("read_bytes", one, "read", rows)
             yield self._io("write_bytes", one, "written", rows)
-        yield self._runtime(one)
+        if one.job.is_told:
+            yield self._runtime(one)
         if one.job.name in self._workload.peaks:
             yield self._peak(one)
 
@@ -225,7 +231,7 @@ class Comparison:
             found.value, found.low = longest["runtime_seconds"], longest["runtime_seconds_low"]
             found.high = None if found.low is None else found.value
         # The actors tell their end before the kernel has freed their memory.
-        least = 0.5 if one.job.name in self._workload.peaks else 0.1
+        least = 2.0 if one.job.name in self._workload.peaks else 0.3
         verdict = judge(one.job.lived, found, self._share, least)
         return self._cell("runtime", one.job.name, one.job.lived, found, verdict)
 
@@ -249,7 +255,10 @@ class Comparison:
         jobs = [job for job in self._truth.jobs.values() if job.uid == uid or len(self._truth.users) > 1]
         if any(self._recorded.was_away(job.begun, job.ended) for job in jobs):
             truth = min(truth, found.value or 0.0)  # what was used while nobody recorded is in no sum
-        return self._cell("user_cpu", str(uid), truth, found, judge(truth, found, SUM_SHARE, FEW_TICKS / 100))
+        verdict = judge(truth, found, SUM_SHARE, FEW_TICKS / 100)
+        if line is None and all(self._may_fold(job) for job in jobs):
+            verdict = "null"  # nobody saw any process of this user
+        return self._cell("user_cpu", str(uid), truth, found, verdict)
 
 
 def _cpu(rows: list[JobRow]) -> _Figure:
@@ -304,6 +313,8 @@ def _seconds(lines: list[dict[str, Any]]) -> _Figure:
         )
         for end in ("low", "high")
     )
+    if any(line["unattributed"] and line["cpu_seconds_high"] is None for line in lines):
+        return _Figure(value, low)  # more may be missing
     return _Figure(value) if low == high == value else _Figure(value, low, high)
 
 

@@ -26,7 +26,7 @@ PAGE = Path(__file__).parents[2] / "docs/accuracy.md"
         (_Figure(900, low=900, high=1100), "bounds"),
         (_Figure(900, low=900), "bounds"),
         (_Figure(900, low=1010, high=1100), "outside"),
-        (_Figure(900, flagged=True), "flagged"),
+        (_Figure(900, flagged=True), "bounds"),
         (_Figure(None), "wrong"),
     ],
 )

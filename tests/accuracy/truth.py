@@ -6,6 +6,9 @@ from pathlib import Path
 
 from tests.accuracy.oracle import usage
 
+#: Nanoseconds: who leaves its parent's group sooner than this was never meant to be in it.
+STAY = 10**9
+
 _NAMES = re.compile(r"\bjob (\S+)")
 
 
@@ -26,6 +29,10 @@ class Account:
     parent: str
     begun: int
     ended: int = 0
+    #: False for one that became another program, which ends when it likes.
+    is_told: bool = True
+    #: When the last process left its group for another one.
+    left: int = 0
     cpu: int = 0
     read: int = 0
     written: int = 0
@@ -45,6 +52,9 @@ class TrueJob:
     cpu: int = 0
     read: int = 0
     written: int = 0
+    is_told: bool = True
+    #: Its group began with it; else with a program that is no actor.
+    leads: bool = True
     names: list[str] = field(default_factory=list)
 
     @property
@@ -56,7 +66,8 @@ class TrueJob:
         self.cpu += account.cpu
         self.read += account.read
         self.written += account.written
-        self.ended = max(self.ended, account.ended)
+        self.is_told = self.is_told and account.is_told
+        self.ended = max(self.ended, account.ended, account.left)
         self.names.append(account.name)
 
 
@@ -82,6 +93,7 @@ def read_truth(log: Path, groups: Path, ended: int) -> Truth:
     for account in accounts.values():
         if not account.ended:
             account.ended = max([account.begun, *_ends_near(account, list(accounts.values()))])
+            account.is_told = False
         users[account.uid] = users.get(account.uid, 0) + account.cpu
     return Truth(_jobs(list(accounts.values())), users)
 
@@ -106,6 +118,8 @@ def _accounts(lines: list[str]) -> dict[str, Account]:
             if name not in found:
                 leads = int(pid) == pgid
                 found[name] = Account(name, pgid, start, leads, uid, parent, int(moment))
+            if parent in found and found[parent].pgid != pgid and int(rest[4]) - start * 10**7 > STAY:
+                found[parent].left = max(found[parent].left, int(rest[4]))
             continue
         account = found[name]
         account.ended = max(account.ended, int(moment))
@@ -124,7 +138,9 @@ def _jobs(accounts: list[Account]) -> dict[str, TrueJob]:
         job = max(same, key=lambda job: job.start) if same else None
         if job is None:
             parent = one.parent if one.parent != "-" else None
-            job = TrueJob(one.name, one.pgid, one.start, one.uid, parent, one.begun, one.ended)
+            job = TrueJob(
+                one.name, one.pgid, one.start, one.uid, parent, one.begun, one.ended, leads=one.leads
+            )
             jobs[one.name] = job
         job.add(one)
     return jobs

@@ -207,7 +207,7 @@ WORKLOADS: tuple[Workload, ...] = (
     Workload("own-io", "the same by the recorder's own user where it is not root", SHORT_IO, idle=("beside",),
              as_recorder=True, delay=25),
     Workload("setuid", "children of another user: in their own group, in the parent's, and by `su`", SETUID,
-             as_root=True, prepare=_su_script, delay=20),
+             as_root=True, has_io=False, prepare=_su_script, delay=20),
     Workload("memory-plain", "500 MiB for 12 s", "job plain touch 500 sleep 12000", peaks={"plain": 500 * MIB},
              delay=6),
     Workload("memory-prefork", "200 MiB, four forks, each writes 100 MiB of it later and sleeps", PREFORK,

@@ -1,6 +1,7 @@
 """`vmsonar run` changes nothing for its command, and tells how it ended, whatever happens to either."""
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from vmsonar_inspect.facts.runs import read_run
 
 from tests.daemon.commands import SECONDS, card_of, environment, line, run, runs
 from tests.parts import requires
+from tests.real import stranger
 from tests.real.wait import let_pass, wait_until
 
 # Says what it met: each signal once, and its own end.
@@ -81,7 +83,7 @@ def test_a_signal_is_128_and_its_number(tmp_path, name):
 
 
 def test_a_command_that_cannot_be_started_is_told_as_a_shell_does(tmp_path):
-    for word, code in (("no-such-command", 127), ("/etc/passwd", 126)):
+    for word, code in (("no-such-command", 127), ("/etc/passwd", 126), ("", 127)):
         done = run(tmp_path, "--", word)
         assert done.returncode == code
         assert done.stderr.decode().startswith(f"vmsonar: {word}: ")
@@ -223,7 +225,7 @@ def test_without_a_home_the_command_runs_all_the_same(tmp_path, home):
     card = tmp_path / "card.json"
     done = run(home, "--json", card, "--", "sh", "-c", "exit 6")
     assert done.returncode == 6
-    assert done.stderr.decode().count("not recorded") == 1
+    assert done.stderr.decode().count("record      none: ") == 1
     assert b"exit 6" in done.stderr
     assert '"exit_code": 6' in card.read_text()
 
@@ -239,7 +241,7 @@ def test_a_home_without_room_or_read_only_does_not_matter(tmp_path, options):
     finally:
         subprocess.run(["umount", "-l", home], check=True)
     assert (done.returncode, done.stdout) == (8, b"fine\n")
-    assert b"not recorded" in done.stderr
+    assert b"record      none: " in done.stderr
 
 
 def test_the_recorder_is_in_no_group_of_ours_and_loads_no_libraries(tmp_path):
@@ -269,3 +271,98 @@ def test_what_it_leaves_behind_is_told_and_not_waited_for(tmp_path):
     assert done.returncode == 0
     assert card["left_behind"] == 1
     assert card["elapsed_seconds"] < 15
+
+
+@pytest.mark.slow
+def test_from_twenty_seconds_on_it_is_judged_with_little_confidence(tmp_path):
+    """Four at work on what cores there are, for 22 s: too few of them, or too much taken by others."""
+    burn = "import time\nend = time.monotonic() + 22\nwhile time.monotonic() < end: pass"
+    four = f'for i in 1 2 3 4; do {sys.executable} -S -c "{burn}" & done; wait; exit 3'
+    card, done = card_of(tmp_path, "taskset", "-c", "0,1", "sh", "-c", four)
+    assert done.returncode == 3
+    assert card["elapsed_seconds"] >= 22
+    assert card["verdicts"]
+    assert all(words.endswith("(low confidence)") for words in card["verdicts"])
+    assert re.fullmatch(r"\d+ cores? and \d+ GiB", card["size"])
+    text = done.stderr.decode()
+    assert "\nverdict     " in text
+    assert f"\nenough      {card['size']}\n" in text
+    markdown = tmp_path / "card.md"
+    short = run(tmp_path, "--markdown", markdown, "--", "sleep", "1")
+    assert b"verdict" not in short.stderr
+    assert b"enough" not in short.stderr
+
+
+@pytest.mark.slow
+def test_an_archive_of_others_tells_of_the_last_command_alone(tmp_path):
+    """Neither the jobs of a daemon that recorded there before, nor an earlier command, are counted again."""
+    archive = tmp_path / "archive"
+    daemon = [
+        sys.executable,
+        "-m",
+        "vmsonar",
+        "daemon",
+        "--archive",
+        archive,
+        "--interval",
+        "1s",
+        "--for",
+        "3s",
+    ]
+    subprocess.run(daemon, env=environment(tmp_path), timeout=SECONDS, check=True, capture_output=True)
+    run(
+        tmp_path, "--quiet", "--archive", archive, "--", "sh", "-c", "head -c 300000000 /dev/zero | sha256sum"
+    )
+    run(tmp_path, "--quiet", "--archive", archive, "--", "sh", "-c", "sleep 0.5; exit 7")
+    use = read_run(archive)
+    assert (use.exit_code, use.command) == (7, "sh -c ***")
+    assert use.recorded_cpu_seconds < 0.1
+    assert {each.program for each in use.programs} <= {"sh", "sleep"}
+    assert use.is_agreed
+
+
+@requires("tmpfs_mount")
+def test_a_command_that_fills_the_disk_of_its_record_has_its_card(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", home], check=True)
+    try:
+        done = run(
+            home, "--", "sh", "-c", f"sleep 0.5; head -c 30000000 /dev/zero >{home}/fill; sleep 2.5; exit 6"
+        )
+    finally:
+        subprocess.run(["umount", "-l", home], check=True)
+    assert done.returncode == 6
+    assert re.search(
+        rb"record      not whole: \d+ samples could not be written: is the disk full\?", done.stderr
+    )
+    assert b"ended       exit 6 at " in done.stderr
+    assert b"CPU         " in done.stderr
+
+
+@requires("stranger")
+def test_somebody_else_runs_it_without_a_home(tmp_path):
+    line = stranger.vmsonar("run", "--", "sh", "-c", "id -u; exit 5")
+    done = subprocess.run(
+        line, env={**stranger.environment(), "HOME": "/nonexistent"}, user=stranger.STRANGER, cwd="/",
+        group=stranger.STRANGER, extra_groups=(), capture_output=True, timeout=SECONDS, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (5, f"{stranger.STRANGER}\n".encode())
+    assert b"record      none: /nonexistent: Permission denied" in done.stderr
+    assert b"wait4" in done.stderr
+
+
+def test_within_itself_it_runs_as_well(tmp_path):
+    inner = line("--quiet", "--json", tmp_path / "inner.json", "--", "sh", "-c", "exit 9")
+    card, done = card_of(tmp_path, *inner)
+    assert (done.returncode, card["exit_code"]) == (9, 9)
+    assert '"exit_code": 9' in (tmp_path / "inner.json").read_text()
+    assert card["cpu_seconds"] > 0.05  # the inner one's own, recorder included
+
+
+def test_a_mistake_in_the_options_runs_nothing(tmp_path):
+    for words in (["--interval", "0s"], ["--interval", "never"], ["--nope"], ["--keep", "0"]):
+        done = run(tmp_path, *words, "--", "touch", tmp_path / "ran")
+        assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), words
+    assert not (tmp_path / "ran").exists()
+    assert runs(tmp_path) == []

@@ -129,19 +129,83 @@ def test_memory_lies_within_its_bounds(tmp_path):
 def test_nothing_of_a_group_is_left(tmp_path):
     if _V2 is None:
         pytest.skip("no version 2 of control groups")
-    card, _ = card_of(tmp_path, "sh", "-c", "cat /proc/self/cgroup; (sleep 3 >/dev/null &)")
+    card, done = card_of(tmp_path, "sh", "-c", "cat /proc/self/cgroup; (sleep 3 >/dev/null &)")
     assert card["cpu_source"] == "cgroup"
     assert card["waited_source"] == "cgroup"
-    assert not list(_V2.glob("**/vmsonar-run-*"))
+    own = done.stdout.decode().rpartition("0::")[2].strip()
+    assert "vmsonar-run-" in own
+    assert not (_V2 / own.strip("/")).exists()
+
+
+def test_several_at_once_leave_each_other_their_groups(tmp_path):
+    if _V2 is None:
+        pytest.skip("no version 2 of control groups")
+    cards = [tmp_path / f"{number}.json" for number in range(6)]
+    words = [line("--quiet", "--json", card, "--", "sh", "-c", "exit 4") for card in cards]
+    started = [subprocess.Popen(each, env=environment(tmp_path)) for each in words]
+    assert [each.wait(SECONDS) for each in started] == [4] * 6
+    told = [json.loads(card.read_text()) for card in cards]
+    # One whose recorder was late goes by wait4.
+    assert {each["cpu_source"] for each in told} <= {"cgroup", "wait4"}
+    assert all(each["cpu_seconds"] > 0 for each in told)
 
 
 def test_others_of_the_shells_group_are_not_counted(tmp_path):
     """In a script the command shares its group with whatever the script started."""
     burn = [sys.executable, "-c", _BURN % 30]
     ours = line("--quiet", "--json", tmp_path / "card.json", "--", "sleep", "2")
-    script = f"{shlex.join(burn)} & p=$!; {shlex.join(ours)}; kill $p"
+    storm = "while :; do /bin/true; done"
+    script = f"{shlex.join(burn)} & p=$!; ({storm}) & q=$!; {shlex.join(ours)}; kill $p $q"
     subprocess.run(["sh", "-c", script], env=environment(tmp_path), check=False, timeout=SECONDS)
     card = json.loads((tmp_path / "card.json").read_text())
     assert card["cpu_seconds"] < 0.2
     assert card["recorded_cpu_seconds"] < 0.2
     assert [each["program"] for each in card["programs"]] == ["sleep"]
+    assert (card["processes"], card["unnamed_processes"]) == (1, 0)
+
+
+@pytest.mark.slow
+def test_orphans_that_end_are_counted_whoever_waits_for_them(tmp_path):
+    """By the record alone: they go to the first process, or to whoever above wants them."""
+    orphans = f"""
+import os, time
+for number in range(4):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0: exec({_BURN % 0.4!r})
+        os._exit(0)
+    os.wait()
+time.sleep(6)
+"""
+    if _V2 is None or hierarchy() == _V2:
+        pytest.skip("version 1 control groups are needed beside version 2")
+    with _account(tmp_path) as group:
+        enter = [
+            "sh",
+            "-c",
+            f'echo $$ > {group}/cgroup.procs; exec "$@"',
+            "sh",
+            sys.executable,
+            "-S",
+            "-c",
+            orphans,
+        ]
+        card, _ = card_of(tmp_path, *enter, preexec_fn=_hide_groups)
+        exact = usage(group) / 1e9
+    assert card["cpu_source"] == "record"
+    assert card["cpu_seconds"] == pytest.approx(exact, rel=0.01, abs=0.03)
+
+
+@pytest.mark.slow
+def test_a_recorder_that_is_late_counts_what_was_before_it(tmp_path):
+    """The command does not wait for ever; a group that it enters later would miss its first seconds."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, time\nif '--command' in sys.orig_argv: time.sleep(5)\n"
+    )
+    settings = environment(tmp_path)
+    settings["PYTHONPATH"] = f"{tmp_path}:{settings['PYTHONPATH']}"
+    burn = shlex.join([sys.executable, "-S", "-c", _BURN % 1])
+    card, done = card_of(tmp_path, "sh", "-c", f"{burn}; sleep 4; exit 3", env=settings)
+    assert (done.returncode, card["exit_code"], card["cpu_source"]) == (3, 3, "wait4")
+    assert card["samples"] > 1
+    assert card["cpu_seconds"] == pytest.approx(1.05, abs=0.2)

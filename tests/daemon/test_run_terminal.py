@@ -32,16 +32,31 @@ def _terminal(tmp_path, script="", **size):
     return Terminal(["bash", "--noprofile", "--rcfile", str(start), "-i"], **size)
 
 
-def _running(*words):
+def _processes(*words):
+    """The stat fields, from the state on, of every process with this command line."""
     wanted = "\0".join((*words, "")).encode()
-    return any(_line(path) == wanted for path in Path("/proc").glob("[0-9]*/cmdline"))
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_bytes() == wanted:
+                yield path.with_name("stat").read_text().rpartition(") ")[2].split()
+        except OSError:
+            continue
 
 
-def _line(path):
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
+def _running(*words):
+    return any(_processes(*words))
+
+
+def _bring_back(terminal, *words):
+    """Types fg; what is typed before the command has the terminal would go to the shell's line editor."""
+    terminal.type("fg", "Enter")
+    wait_until(
+        lambda: any(
+            state in "SR" and group == owner for state, _, group, _, _, owner, *_ in _processes(*words)
+        ),
+        30,
+        "the command to be in the foreground",
+    )
 
 
 def test_ctrl_c_ends_the_command_and_the_loop_around_it(tmp_path):
@@ -77,7 +92,7 @@ def test_ctrl_z_stops_it_and_fg_continues(tmp_path):
         terminal.until("Stopped")
         terminal.type("jobs", "Enter")
         terminal.until("Stopped", "v --quiet")
-        terminal.type("fg", "Enter")
+        _bring_back(terminal, "sh", "-c", "echo be gun; read x; echo got $x; exit 7")
         terminal.type("word", "Enter")
         terminal.until("got word")
         terminal.type("echo last", "Enter")
@@ -88,7 +103,7 @@ def test_in_the_background_it_stops_when_it_reads_the_terminal(tmp_path):
     with _terminal(tmp_path) as terminal:
         terminal.type("v --quiet -- sh -c 'read x; echo got $x' &", "Enter")
         terminal.until("Stopped", seconds=60)
-        terminal.type("fg", "Enter")
+        _bring_back(terminal, "sh", "-c", "read x; echo got $x")
         terminal.type("word", "Enter")
         terminal.until("got word")
 

@@ -158,7 +158,11 @@ def play(engine: DockerEngine) -> Iterator[Stage]:
         with private_mounts(), ExitStack() as mounts:
             for name, inodes in (("full", 4096), ("crowded", 64), ("frozen", 4096)):
                 mounts.enter_context(disk(folder / name, inodes))
+            go = stage.place / "go_older"
+            older = stage.start("older", ["bash", "-c", f"until [ -e {go} ]; do sleep 0.2; done; exit 6"])
             with recorded(stage):
+                go.touch()
+                stage.end("older", older)
                 with ThreadPoolExecutor(1) as others:
                     started = others.submit(_start_containers, stage)
                     _plain_deaths(stage)
@@ -251,6 +255,7 @@ def _disk_deaths(stage: Stage) -> None:
     }  # fmt: skip
     for name, process in running.items():
         stage.end(name, process)
+    let_pass(1.5)
     (full / "hog").unlink()
     let_pass(APART)
     stage.run("no_inodes", [*jobs.python(jobs.NO_INODES), str(crowded)])

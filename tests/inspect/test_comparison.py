@@ -1,10 +1,13 @@
 """Comparing runs: the rank test against counting by hand, gates on noise and on planted changes, Amdahl's law."""
 
 import random
+from itertools import combinations
+from math import comb
+from statistics import mean
 
 import pytest
 from vmsonar_archive.system.errors import UsageError
-from vmsonar_inspect.facts.comparison import Side, compare, gate_repeats, rank_test
+from vmsonar_inspect.facts.comparison import Side, compare, rank_test
 from vmsonar_inspect.facts.runs import RunUse
 
 
@@ -25,12 +28,16 @@ def test_the_rank_test_is_exact():
     assert rank_test([1, 1, 1], [1, 1, 1]) == 1
 
 
-def test_many_repeats_go_by_the_normal_approximation():
-    low = list(range(12))
-    assert rank_test(low, low) == pytest.approx(0.5, abs=0.03)
-    assert rank_test(low, [each + 12 for each in low]) < 0.0001
-    assert rank_test([each + 12 for each in low], low) > 0.9999
-    assert rank_test(low, [each + 4.5 for each in low]) == pytest.approx(0.006, abs=0.003)
+def test_the_rank_test_is_exact_with_equal_values_and_many_repeats():
+    """Against every arrangement, one by one."""
+    low, high = [1, 2, 2, 3, 5, 5, 9], [2, 4, 5, 5, 7, 8, 9, 9]
+    pooled = low + high
+    ranks = [mean(place for place, other in enumerate(sorted(pooled)) if other == each) for each in pooled]
+    sums = [sum(each) for each in combinations(ranks, len(high))]
+    assert rank_test(low, high) == mean(each >= sum(ranks[len(low) :]) for each in sums)
+    many = list(range(12))
+    assert rank_test(many, [each + 12 for each in many]) == pytest.approx(1 / comb(24, 12))
+    assert rank_test([each + 12 for each in many], many) == 1
 
 
 def test_of_200_sets_of_equal_repeats_at_most_4_fail():
@@ -60,9 +67,8 @@ def test_a_planted_tenth_is_found():
 def test_a_gate_decides_nothing_without_repeats():
     one, other = _side("A", [10]), _side("B", [20])
     gate = compare((one, other), ["cpu<=+5%"]).gates[0]
-    assert (gate.failed, gate.change) == (False, 1.0)
-    assert not gate_repeats(one, other)
-    assert gate_repeats(_side("A", [1] * 5), _side("B", [1] * 5))
+    assert (gate.failed, gate.decided, gate.change) == (False, False, 1.0)
+    assert compare((_side("A", [1] * 5), _side("B", [1] * 5)), ["cpu<=+5%"]).gates[0].decided
 
 
 @pytest.mark.parametrize("gate", ["cpu", "cpu<5%", "speed<=+5%", "cpu<=+5", "cpu<=five%"])

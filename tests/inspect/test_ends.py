@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vmsonar_archive.records import EventRow, GapRow
+from vmsonar_archive.records import ContainerRow, EventRow, GapRow
 from vmsonar_inspect.inspection import Inspection, InspectionSettings, opened
 
 from tests.inspect.show.comparing import compare
 from tests.inspect.show.pages import data_of
-from tests.making.deaths import DEATHS, KILL, TERM, make_deaths, places
+from tests.making.deaths import DEATHS, KILL, OVERLAY, SCRATCH, TERM, disk, make_deaths, places
 from tests.making.machines import GIB, START, Box, Load, Machine, box_id
 from vmsonar.cli import run
 
@@ -95,6 +95,77 @@ def test_a_kernel_that_does_not_tell_is_the_reason(tmp_path: Path) -> None:
     assert ends(machine, tmp_path) == {"100 ./serve": f"not known: {told}"}
 
 
+def test_a_kill_that_a_late_sample_counts(tmp_path: Path) -> None:
+    load = Load(100, "./hungry", begin=0, end=100)
+    _, event = exit_of(103, load, exit_signal=KILL, exit_source="accounts")
+    machine = Machine(loads=[load], events=[(128, event)], kills=(103,), silent=((101, 125),))
+    words = "SIGKILL by the kernel, for lack of memory in the machine or a control group"
+    assert ends(machine, tmp_path) == {"100 ./hungry": words}
+
+
+def test_a_kill_while_the_sample_is_taken_that_counts_it(tmp_path: Path) -> None:
+    load = Load(100, "./hungry", begin=0, end=120)
+    _, event = exit_of(134, load, exit_signal=KILL, exit_source="accounts")
+    machine = Machine(loads=[load], events=[(129, event)], kills=(129,))
+    words = "SIGKILL by the kernel, for lack of memory in the machine or a control group"
+    assert ends(machine, tmp_path) == {"100 ./hungry": words}
+
+
+def test_a_full_disk_that_a_late_sample_finds(tmp_path: Path) -> None:
+    load = Load(100, "./serve", begin=0, end=100)
+    _, event = exit_of(103, load, exit_code=1)
+    machine = Machine(loads=[load], events=[(128, event)], silent=((101, 125),))
+    machine.more = [disk(0), disk(130, bytes_available=0)]
+    assert ends(machine, tmp_path) == {"100 ./serve": "exit 1, at the same time /scratch had 0 bytes free"}
+
+
+def test_a_full_disk_is_named_before_the_overlays_on_it(tmp_path: Path) -> None:
+    load = Load(100, "./serve", begin=0, end=100)
+    layer = OVERLAY | {"mount_point": f"/var/lib/docker/overlay2/{'5e' * 32}/merged"}
+    rows = [disk(0, base) for base in (SCRATCH, layer)]
+    full = [disk(100, base, bytes_available=0) for base in (layer, SCRATCH)]
+    machine = Machine(loads=[load], events=[exit_of(103, load, exit_code=1)])
+    machine.more = [*rows, *full]
+    assert ends(machine, tmp_path) == {"100 ./serve": "exit 1, at the same time /scratch had 0 bytes free"}
+    machine.more = [*rows, full[0]]
+    place = "/var/lib/docker/overlay2/5e5e5e5e5e5e/merged"
+    assert ends(machine, tmp_path / "layer") == {
+        "100 ./serve": f"exit 1, at the same time {place} had 0 bytes free"
+    }
+
+
+def test_a_short_failure_beside_a_full_disk_is_not_what_went_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short, wrote = (Load(pgid, name, begin=70, end=100, write=rate)
+                    for pgid, name, rate in ((100, "./short", 0.0), (200, "./wrote", 2 * GIB / 30)))  # fmt: skip
+    events = [exit_of(103, load, exit_code=1) for load in (short, wrote)]
+    machine = Machine(loads=[short, wrote], events=events)
+    machine.more = [disk(0, bytes_available=2 * GIB), disk(100, bytes_available=0)]
+    root = machine.record(tmp_path / "archive", 300)
+    with opened([root], InspectionSettings()) as found:
+        endings = {job.command: (job.ending.cause, job.ending.is_coincidence) for job in found.jobs}
+    assert endings == {"./short": ("disk_full", True), "./wrote": ("disk_full", False)}
+    (summary,) = ask(capsys, root)
+    assert [event["job"] for event in summary["wrong"]] == ["200"]
+
+
+def test_its_own_containers_limit_comes_before_a_disk_that_was_full_then(tmp_path: Path) -> None:
+    box = Box(box_id(1), "web", processes_limit=32, refused_at=103)
+    loads = [Load(100, "./serve", begin=0, end=100, container=box.container_id),
+             Load(200, "sleep inf", begin=0, container=box.container_id)]  # fmt: skip
+    machine = Machine(loads=loads, boxes=[box], events=[exit_of(103, loads[0], exit_code=2)])
+    machine.more = [disk(0), disk(100, bytes_available=0)]
+    assert ends(machine, tmp_path)["100 ./serve"] == (
+        "exit 2, at the same time its container's limit of 32 processes was reached"
+    )
+
+
+def test_what_is_no_one_job_has_no_end(tmp_path: Path) -> None:
+    machine = Machine(loads=[Load(0, "?", begin=0, end=100), Load(100, "./serve", begin=0)])
+    assert ends(machine, tmp_path)["0 ?"] is None
+
+
 def container_end(machine: Machine, folder: Path) -> str | None:
     root = machine.record(folder / "archive", 300)
     with opened([root], InspectionSettings()) as found:
@@ -128,6 +199,51 @@ def test_a_container_has_its_sentence(
     assert container_end(Machine(loads=[load], boxes=[box], events=events), tmp_path) == words
 
 
+@pytest.mark.parametrize(("is_told", "words"), [(True, "exit 3"), (False, "not known: no engine told it")])
+def test_where_no_engine_tells_a_container_ends_with_its_first_process(
+    is_told: bool, words: str, tmp_path: Path
+) -> None:
+    box = Box(box_id(1), "web")
+    first, later = (Load(pgid, "./serve", begin=begin, end=100, container=box.container_id)
+                    for pgid, begin in ((100, 0), (200, 50)))  # fmt: skip
+    swept, own = exit_of(102, later, exit_signal=KILL), exit_of(103, first, exit_code=3)
+    seen = (110.0, EventRow(event_type="container_die", detail="seen in the control groups"))
+    events = [swept, own, seen] if is_told else [seen]
+    for _, event in events:
+        event.container_id = box.container_id
+    assert container_end(Machine(loads=[first, later], boxes=[box], events=events), tmp_path) == words
+
+
+def test_a_limit_that_was_not_seen_to_be_reached_is_told_and_not_blamed(tmp_path: Path) -> None:
+    box = Box(box_id(1), "web", limit=GIB)
+    load = Load(100, "./serve", begin=0, end=100, container=box.container_id, memory=0.3 * GIB)
+    events = [at(103, "container_oom"), at(104, "container_die", exit_code=137)]
+    for _, event in events:
+        event.container_id = box.container_id
+    assert container_end(Machine(loads=[load], boxes=[box], events=events), tmp_path) == (
+        "exit 137, which stands for SIGKILL by the kernel, for lack of memory in its container, whose limit is 1.0 GiB"
+    )
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ([at(103, "container_die", exit_code=3)], "exit 3"),
+        ([at(103, "container_die", exit_code=3), at(104, "container_start")], None),
+    ],
+)
+def test_a_containers_last_row_may_come_late_and_is_no_life(
+    events: list[tuple[float, EventRow]], words: str | None, tmp_path: Path
+) -> None:
+    box = Box(box_id(1), "web")
+    load = Load(100, "./serve", begin=0, end=100, container=box.container_id)
+    for _, event in events:
+        event.container_id = box.container_id
+    last = ContainerRow(container_id=box.container_id, cpu_time=1, end_boottime=103_000_000_000)
+    machine = Machine(loads=[load], boxes=[box], events=events, more=[(130, "container", last)])
+    assert container_end(machine, tmp_path) == words
+
+
 def test_the_story_the_lists_and_json_say_the_same(
     graveyard: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -137,7 +253,7 @@ def test_the_story_the_lists_and_json_say_the_same(
     assert (story["ended_by"], story["job"]["ending"]) == (
         words,
         {"words": words, "exit_code": 1, "exit_signal": None, "core_dumped": False, "source": "connector",
-         "cause": "disk_full", "is_proven": False},
+         "cause": "disk_full", "is_proven": False, "is_coincidence": False},
     )  # fmt: skip
     assert [event["what"] for event in story["events"]] == [words]
     assert run(["inspect", str(graveyard), "--job", str(pgid)]) == 0

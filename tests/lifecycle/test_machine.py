@@ -216,3 +216,47 @@ def test_what_happened_is_in_the_bundle_of_the_orderly_end(on, tmp_path: Path):
     assert sum(number or 0 for number in lost) >= 1
     first = min(sample.boottime for sample in found)
     print(f"boot to the first sample: {first / 1e9:.1f} s")
+
+
+# Holds memory and cache, burns, and says what its own group has counted by then.
+HOLD = """
+import json, os, sys, time
+group = "/sys/fs/cgroup" + open("/proc/self/cgroup").read().split("::")[1].strip()
+with open(sys.argv[1], "wb") as file:
+    file.write(os.urandom(20 * 2**20))
+    os.fsync(file.fileno())
+held = bytearray(100 * 2**20)
+time.sleep(1)
+def number(name, key=""):
+    text = open(f"{group}/{name}").read()
+    return int(text[text.index(key) + len(key):].split()[0])
+print(json.dumps({"memory": number("memory.peak"), "cpu": number("cpu.stat", "usage_usec "),
+                  "written": number("io.stat", "wbytes=")}))
+"""
+
+
+@pytest.mark.parametrize("who", [(), ("--property=Delegate=yes", "--property=User=nobody", "--uid=nobody")])
+def test_a_command_in_a_scope_is_told_by_a_group_of_its_own(on, who):
+    """Where vmsonar is alone in a group that it may divide, memory with cache and I/O are the kernel's own figures."""
+    place = on.run("mktemp", "-d").stdout.strip()
+    on.run("chmod", "777", place)
+    ours = ("vmsonar", "run", "--quiet", "--archive", f"{place}/record", "--json", f"{place}/card", "--")
+    work = ("python3", "-c", HOLD, f"{place}/file")
+    told = json.loads(on.run("systemd-run", "--scope", "--quiet", *who, *ours, *work).stdout)
+    card = json.loads(on.read(f"{place}/card"))
+    assert (card["exit_code"], card["cpu_source"]) == (0, "cgroup")
+    assert card["memory_charged_peak_bytes"] == pytest.approx(told["memory"], rel=0.02)
+    assert card["memory_charged_peak_bytes"] > 120 * 2**20
+    assert card["cpu_seconds"] * 1e6 == pytest.approx(told["cpu"], rel=0.1)  # it had still to end
+    assert card["write_bytes"] == pytest.approx(told["written"], rel=0.02)
+    assert card["memory_peak_low_bytes"] <= card["memory_peak_bytes"] <= card["memory_peak_high_bytes"]
+    assert card["memory_peak_bytes"] == pytest.approx(105 * 2**20, rel=0.1)
+    assert on.run("find", "/sys/fs/cgroup", "-name", "vmsonar-run-*").stdout == ""
+
+
+def test_beside_others_a_command_has_a_group_without_memory(on):
+    """Beside the shell a group may be made, but nobody is moved for it."""
+    on.run("vmsonar", "run", "--quiet", "--archive", "/tmp/beside", "--json", "/tmp/card", "--", "sleep", "1")
+    card = json.loads(on.read("/tmp/card"))
+    assert (card["cpu_source"], card["memory_charged_peak_bytes"]) == ("cgroup", None)
+    assert on.run("find", "/sys/fs/cgroup", "-name", "vmsonar-run-*").stdout == ""

@@ -148,6 +148,10 @@ DEATHS: dict[str, Death] = {
                        events=[(-9, {"event_type": "teardown_notice"})]),
     "crash after the notice": Death("SIGSEGV", signal(SEGV)),
     "reclaimed later": Death("SIGKILL, 4 min after the reclaim notice of 09:03 UTC", signal(KILL)),
+    "full disk that the next sample found": Death(
+        "exit 1, at the same time /scratch had 0 bytes free; it had just written 2.0 GiB", code(1), wrote=2 * GIB,
+        rows=[disk(-60, bytes_available=2 * GIB), disk(10, bytes_available=0), disk(40)],
+    ),
 }  # fmt: skip
 
 

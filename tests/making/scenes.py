@@ -64,8 +64,13 @@ def out_of_memory() -> Machine:
 def churn() -> Machine:
     """A shell starts a hundred processes a second."""
     return Machine(
-        loads=[Load(100, "bash build.sh", begin=0, cores=6, memory=20 * GIB, births=5)], forks=100.0
+        loads=[Load(100, "bash tidy.sh", begin=0, cores=6, memory=20 * GIB, births=100)], forks=100.0
     )
+
+
+def build() -> Machine:
+    """Compilers, five a second, each busy for more than a second: what they start is worth its start."""
+    return Machine(loads=[Load(100, "make", begin=0, cores=6, memory=20 * GIB, births=5)], forks=15.0)
 
 
 def short_lived() -> Machine:
@@ -115,6 +120,7 @@ SCENES: dict[str, tuple[Callable[[], Machine], set[str]]] = {
     "idle_gpu": (idle_gpu, {"gpu_reserved_idle"}),
     "out_of_memory": (out_of_memory, {"container_out_of_memory", "job_out_of_memory"}),
     "churn": (churn, {"churn", "fork_churn"}),
+    "build": (build, set()),
     "short_lived": (short_lived, {"short_lived", "fork_churn"}),
     "io_bound": (io_bound, {"io_bound", "disk_saturated", "cores_far_from_used"}),
     "imbalanced": (imbalanced, {"imbalanced"}),

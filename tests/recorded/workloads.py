@@ -1,10 +1,12 @@
-"""`python -m tests.recorded.workloads FOLDER [--loaded] [NAME…]` (as root): records the held set of workloads again.
+"""`python -m tests.recorded.workloads FOLDER [--guest] [NAME…]` (as root): records the held set of workloads again.
 
-Machines of one or two minutes: some on which nothing is wrong, six with one problem each. The daemon records
+Machines of half a minute or a minute: some on which nothing is wrong, six with one problem each. The daemon records
 this machine in a mount and a host name space of its own and keeps only the processes of two users, so that whatever
-else runs here counts in the machine's totals and is no job. A recording that something else disturbed (cores that were
-wanted by others, their containers, disks that were busy) is thrown away and made again when the machine is quieter.
-With --loaded it is kept, and the workload is put before all others; test_held.py says which were recorded so.
+else runs here counts in the machine's totals and is no job. A recording that something else disturbs (cores that were
+wanted by others, their containers, disks that were busy) is given up and made again when the machine is quieter.
+
+With --guest they run in User-Mode Linux over this machine's files: a machine of one core that nobody else uses, put
+before all others here. It has no containers, no pressure stall information, and tells of ends by taskstats alone.
 """
 
 import os
@@ -19,10 +21,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.inspect.workloads import prefer
 from tests.parts import DOCKER_SOCKET
 from tests.real.docker import DOCKER, IMAGE
-from tests.real.wait import let_pass
+from tests.real.wait import let_pass, wait_until
 
 ROOT = Path(__file__).parents[2]
 VMSONAR = Path(sys.executable).with_name("vmsonar")
@@ -36,10 +37,11 @@ lifeline: {{share: 20}}
 MIB = 2**20
 #: A machine that nobody else wants, as pressure stall information says it: the share of time in which some task waits.
 QUIET = 0.12
-ATTEMPTS = 30
+ATTEMPTS = 200
 
 BURN = "while True: pass"
-HOLD = "import time; held = b'x' * (6 << 30); time.sleep(600)"
+#: A fifth of the machine's memory.
+HOLD = "import os, time; held = b'x' * (os.sysconf('SC_PHYS_PAGES') * 4096 // 5); open('ready', 'w'); time.sleep(600)"
 COPY = "import os, time\nwhile True:\n data = os.urandom(4 << 20)\n open('copy', 'wb').write(data)\n time.sleep(1)"
 FILL = "import time\nwith open('full/data', 'wb', 0) as f:\n while True:\n  f.write(bytes(1 << 20)); time.sleep(0.02)"
 UNIT = "int f{n}(int a){{return a*{n}+(a>>3);}}\n"
@@ -55,7 +57,6 @@ class Place:
 
     folder: Path
     stack: ExitStack
-    is_loaded: bool
 
     def start(self, command: list[str], user: int = ANNA) -> None:
         """Starts a job of a user; it is killed at the end."""
@@ -64,10 +65,8 @@ class Place:
     def session(self, command: list[str]) -> None:
         quiet = subprocess.DEVNULL
         job = subprocess.Popen(command, start_new_session=True, stdin=quiet, stdout=quiet, stderr=quiet,
-                               cwd=self.folder, env={"PATH": "/usr/bin:/bin"})  # fmt: skip
+                               cwd=self.folder, env={"PATH": "/usr/bin:/bin", "TMPDIR": str(self.folder)})  # fmt: skip
         # Whoever started it waits for it, as a shell would.
-        if self.is_loaded:
-            prefer(job.pid)
         threading.Thread(target=job.wait, daemon=True).start()
         self.stack.callback(self._end, job)
 
@@ -88,13 +87,13 @@ class Place:
 
 
 def _build(place: Place) -> None:
-    """Two compilers at a time, each busy for a second or two."""
+    """One compiler after the other, each busy for a second or two."""
     for number in range(40):
         text = "".join(UNIT.format(n=f"{number + 1}{each:04}") for each in range(2600))
         (place.folder / f"part{number}.c").write_text(text)
     objects = " ".join(f"part{number}.o" for number in range(40))
     place.script("Makefile", f"all: {objects}\n%.o: %.c\n\tgcc -O2 -c -o $@ $<\n")
-    place.start(["make", "-j2"])
+    place.start(["make"])
 
 
 def _starved(place: Place) -> None:
@@ -137,6 +136,8 @@ class Workload:
     earlier: bool = False
     #: A disk of its own of so many MiB.
     disk: int = 0
+    #: Whether it matters how processes ended: the guest tells that by its accounts alone.
+    needs_ends: bool = False
 
 
 def _fine_container(place: Place, user: int = ANNA) -> None:
@@ -168,12 +169,12 @@ WORKLOADS: dict[str, Workload] = {
     "shell": Workload(lambda place: place.start(["bash", "-c", SESSION]), seconds=45),
     "copy": Workload(_plain("backup.py", COPY)),
     "idle": Workload(lambda place: place.start(["sleep", "600"])),
-    "starved": Workload(_starved, seconds=40, needs_quiet=False),
+    "starved": Workload(_starved, seconds=35, needs_quiet=False),
     "idle_memory": Workload(_plain("cache.py", HOLD), seconds=54, earlier=True),
     "killed_container": Workload(_killed_container, seconds=40, has_containers=True),
     "full_disk": Workload(_full, seconds=40, disk=64),
     "many_short_jobs": Workload(_many, seconds=48),
-    "crash_loop": Workload(_crashing, seconds=30),
+    "crash_loop": Workload(_crashing, seconds=30, needs_ends=True),
 }  # fmt: skip
 
 
@@ -182,8 +183,9 @@ def recorder(place: Place, workload: Workload) -> "Iterator[subprocess.Popen[byt
     """The daemon, on a machine that has a name, an id and users of ours."""
     (place.folder / "passwd").write_text(USERS)
     (place.folder / "machine-id").write_text("%032x\n" % (0xA0 + list(WORKLOADS.values()).index(workload)))
-    collectors = "" if workload.has_containers else "collectors: {container: none}\n"
-    (place.folder / "config.yaml").write_text(CONFIG + collectors)
+    less = "" if workload.has_containers else "collectors: {container: none}\n"
+    less += "" if workload.needs_ends else "accounts: {use: none}\n"
+    (place.folder / "config.yaml").write_text(CONFIG + less)
     full = place.folder / "full"
     full.mkdir()
     inside = (
@@ -206,7 +208,9 @@ def recorder(place: Place, workload: Workload) -> "Iterator[subprocess.Popen[byt
 
 
 def stalls() -> tuple[float, float]:
-    """Seconds so far in which some task waited for a core, and for a disk."""
+    """Seconds so far in which some task waited for a core, and for a disk; none in a guest, which is ours alone."""
+    if not Path("/proc/pressure/cpu").exists():
+        return 0.0, 0.0
     texts = (Path(f"/proc/pressure/{name}").read_text() for name in ("cpu", "io"))
     cpu, io = (int(text.split("total=")[1].split()[0]) / 1e6 for text in texts)
     return cpu, io
@@ -231,37 +235,43 @@ def foreign_containers() -> set[str]:
     return {name for name in done.stdout.split() if not name.startswith("held-")}
 
 
-def record(name: str, target: Path, loaded: bool = False) -> bool:
+def is_disturbed(workload: Workload) -> bool:
+    """Whether something else wants the machine while a workload runs; returns as soon as it does."""
+    begin, waited, killed = time.monotonic(), stalls(), kills()
+    limit = 1.5 * QUIET * workload.seconds if workload.needs_quiet else workload.seconds
+    while time.monotonic() < begin + workload.seconds:
+        let_pass(1)
+        if any(now - then > limit for now, then in zip(stalls(), waited, strict=True)):
+            return True
+        if foreign_containers() if workload.has_containers else kills() > killed:
+            return True
+    return False
+
+
+def record(name: str, target: Path) -> bool:
     """Records one workload into a bundle; False where something else disturbed it."""
     workload, folder = WORKLOADS[name], Path("/var/tmp") / f"held-{os.getpid()}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
-    while not loaded and not is_quiet():
+    while not is_quiet():
         let_pass(2)
     try:
         with ExitStack() as stack:
-            place = Place(folder, stack, loaded)
+            place = Place(folder, stack)
             if workload.earlier:
                 workload.start(place)
-                let_pass(8)
+                wait_until((folder / "ready").exists, 120, "the memory is held")
+                let_pass(2)
             with recorder(place, workload):
                 let_pass(2)
                 if not workload.earlier:
                     workload.start(place)
-                begin, waited, killed = time.monotonic(), stalls(), kills()
-                others: set[str] = set()
-                while time.monotonic() < begin + workload.seconds:
-                    others |= foreign_containers() if workload.has_containers else set()
-                    let_pass(1)
-                shares = [(now - then) / workload.seconds for now, then in zip(stalls(), waited, strict=True)]
-        print(
-            f"{name}: waited for cores {shares[0]:.0%}, for disks {shares[1]:.0%}; {sorted(others)}",
-            flush=True,
-        )
-        disturbed = kills() > killed and not workload.has_containers
-        disturbed |= max(shares) > 1.5 * QUIET if workload.needs_quiet else not is_quiet()
-        if others or (disturbed and not loaded):
+                if is_disturbed(workload):
+                    print(f"{name}: disturbed", flush=True)
+                    return False
+        # A workload that keeps all cores busy by itself does not show who else wanted them.
+        if not workload.needs_quiet and not is_quiet():
             return False
         target.mkdir(parents=True, exist_ok=True)
         bundle = target / f"{name}.tar"
@@ -275,11 +285,38 @@ def record(name: str, target: Path, loaded: bool = False) -> bool:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+#: The guest's first process. The temporary folder is its own; the bundles go to this machine's files.
+INIT = """#!/bin/sh
+exec >> {log} 2>&1
+mount -t proc proc /proc; mount -t sysfs sys /sys; ip link set lo up
+for folder in /run /var/tmp; do mount -t tmpfs -o mode=1777 tmpfs $folder; done; mkdir /run/vmsonar
+cd {root}; {python} -m vmsonar.companion.accounts --listen /run/vmsonar/accounts.sock &
+{python} -m tests.recorded.workloads {target} {names}
+sync; {python} -c 'import ctypes; ctypes.CDLL(None).reboot(0x4321FEDC)'
+"""
+
+
+def in_guest(target: Path, names: list[str]) -> None:
+    """Records in a machine of its own; its memory is a file in /dev/shm."""
+    target.mkdir(parents=True, exist_ok=True)
+    log, init = target / "guest.log", target / "guest.sh"
+    words = {"log": log, "root": ROOT, "python": sys.executable, "target": target, "names": " ".join(names)}
+    init.write_text(INIT.format(**words))
+    init.chmod(0o755)
+    command = ["nice", "-n", "-20", "linux.uml", "mem=6G", "rootfstype=hostfs", "rootflags=/", "rw", f"init={init}",
+               "con=null", "ssl=null", f"uml_dir={target}/", "umid=guest", "quiet"]  # fmt: skip
+    environment = os.environ | {"TMPDIR": "/dev/shm"}
+    subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment, check=False)
+    print(log.read_text())
+
+
 def main(target: Path, names: list[str]) -> None:
-    loaded = "--loaded" in names
     left = [name for name in names if name in WORKLOADS] or list(WORKLOADS)
+    if "--guest" in names:
+        in_guest(target.resolve(), [name for name in left if not WORKLOADS[name].has_containers])
+        return
     for _ in range(ATTEMPTS):
-        left = [name for name in left if not record(name, target, loaded)]
+        left = [name for name in left if not record(name, target)]
     print("not recorded: " + ", ".join(left) if left else "all recorded")
 
 

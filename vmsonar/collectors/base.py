@@ -18,6 +18,7 @@ from vmsonar.config.schema import Config
 from vmsonar.host.clock import Clock
 from vmsonar.host.files import KeptFile
 from vmsonar.host.mounts import MountTable
+from vmsonar.host.proc_pid import PPID, read_stat
 from vmsonar.host.roots import Host
 
 
@@ -54,12 +55,18 @@ class Descent:
     members: set[int] = field(default_factory=set)
     #: Group and session that it has in common with whoever started it.
     shared: tuple[int, int] = (0, 0)
+    #: Its parents, one of whom its orphans go to (prctl(2), PR_SET_CHILD_SUBREAPER).
+    ancestors: set[int] = field(default_factory=set)
     #: Path of the control group that holds nothing else, where there is one.
     group: str | None = None
 
-    def begin(self, pid: int) -> None:
+    def begin(self, pid: int, proc: Path) -> None:
         """Names the command, which has been started and has no children yet."""
         self.shared = (os.getpgid(pid), os.getsid(pid))
+        above = pid
+        while (stat := read_stat(proc, above)) is not None:
+            above = int(stat[PPID])
+            self.ancestors.add(above)
         self.members.add(pid)
         self.root = pid
 

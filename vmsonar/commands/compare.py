@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 from vmsonar_archive.system.errors import Exit, UsageError
-from vmsonar_inspect.facts import units
-from vmsonar_inspect.facts.comparison import Comparison, Difference, Side, compare, gate_repeats
+from vmsonar_inspect.facts import comparison, units
+from vmsonar_inspect.facts.fields import shown_field
 from vmsonar_inspect.facts.runs import RunUse, read_run
 
 from vmsonar.commands.options import JsonOption, argument, option
@@ -13,17 +13,9 @@ from vmsonar.commands.output import print_json, print_table, say
 from vmsonar.commands.run import run_path
 from vmsonar.daemon.run_folders import RunFolders
 
+_UNDECIDED = "not decided: give five repeats of each side"
 #: What a job and a run have in common.
 _SAME = ("command", "started", "cpu_seconds", "read_bytes", "write_bytes", "energy", "samples")
-_WRITERS = {
-    "elapsed": lambda value: units.UNKNOWN if value is None else f"{value:.2f} s",
-    "cpu": units.hours,
-    "memory_peak": units.size,
-    "read": units.size,
-    "written": units.size,
-    "gpu": units.percent,
-    "energy": units.energy,
-}
 
 
 def compare_command(
@@ -49,7 +41,7 @@ def compare_command(
     """
     if len(sides) < 2:
         raise UsageError("compare needs two sides or more, such as @2 @1 (see: vmsonar runs)")
-    found = compare([_side(text, repeat) for text in sides], gate or ())
+    found = comparison.compare([_side(text, repeat) for text in sides], gate or ())
     if json:
         print_json(found)
     else:
@@ -57,9 +49,9 @@ def compare_command(
     return Exit.NO if any(each.failed for each in found.gates) else Exit.OK
 
 
-def _side(text: str, repeat: int) -> Side:
+def _side(text: str, repeat: int) -> comparison.Side:
     runs = [each for part in text.split(",") for each in _runs(part, repeat)]
-    return Side(name=text, runs=runs)
+    return comparison.Side(name=text, runs=runs)
 
 
 def _runs(text: str, repeat: int) -> list[RunUse]:
@@ -97,50 +89,41 @@ def _job(path: Path, wanted: str) -> RunUse:
         )
 
 
-def _show(found: Comparison) -> None:
+def _show(found: comparison.Comparison) -> None:
     first = found.sides[0]
     for side in found.sides[1:]:
         if len(found.sides) > 2:
             say(f"{first.name} against {side.name}")
-        rows = [
-            _row(each) for each in found.differences if each.side == side.name and each.before is not None
-        ]
-        print_table(("", "before", "after", "change", "spread", "chance"), rows)
+        known = [each for each in found.differences if each.side == side.name and each.before is not None]
+        print_table(("", "before", "after", "change", "spread", "chance"), map(_row, known))
     for gate in found.gates:
-        enough = gate_repeats(first, next(side for side in found.sides if side.name == gate.side))
-        kept = (
-            "failed" if gate.failed else "kept" if enough else "not decided: give five repeats of each side"
-        )
-        say(f"gate {gate.gate}: {kept} (change {_percent(gate.change)}, p = {gate.p:.3f})")
-    if (scaling := found.scaling) is not None:
-        print_table(
-            ("cores", "elapsed", "speed-up", "efficiency"),
-            [
-                (
-                    f"{each.cores:g}",
-                    f"{each.elapsed_seconds:.2f} s",
-                    f"{each.speed_up:.2f}",
-                    units.share(each.efficiency),
-                )
-                for each in scaling.steps
-            ],
-        )
-        error = "" if scaling.serial_share_error is None else f" ± {100 * scaling.serial_share_error:.1f}"
-        say(
-            f"serial share {100 * scaling.serial_share:.1f}{error} % (Amdahl); "
-            f"{scaling.twice_cores:g} cores would take about {scaling.twice_elapsed_seconds:.2f} s"
-        )
+        verdict = "failed" if gate.failed else "kept" if gate.decided else _UNDECIDED
+        say(f"gate {gate.gate}: {verdict} (change {_percent(gate.change)}, p = {gate.p:.3f})")
+    if found.scaling is not None:
+        _show_scaling(found.scaling)
 
 
-def _row(each: Difference) -> tuple[str, ...]:
-    write = _WRITERS.get(each.measure, units.share)
-    chance = "" if each.p is None else f"{each.p:.3f}"
-    spreads = (
-        ""
-        if each.spread_before is None
-        else f"{units.share(each.spread_before)}, {units.share(each.spread_after)}"
+def _show_scaling(scaling: comparison.Scaling) -> None:
+    columns = [
+        shown_field(comparison.ScalingStep, name)
+        for name in ("cores", "elapsed_seconds", "speed_up", "efficiency")
+    ]
+    rows = [[column.marked(step) for column in columns] for step in scaling.steps]
+    print_table([column.title for column in columns], rows)
+    error = "" if scaling.serial_share_error is None else f" ± {100 * scaling.serial_share_error:.1f}"
+    say(
+        f"serial share {100 * scaling.serial_share:.1f}{error} % (Amdahl); "
+        f"{scaling.twice_cores:g} cores would take about {units.elapsed(scaling.twice_elapsed_seconds)}"
     )
-    return each.measure, write(each.before), write(each.after), _percent(each.change), spreads, chance
+
+
+def _row(each: comparison.Difference) -> tuple[str, ...]:
+    write = shown_field(RunUse, comparison.MEASURES[each.measure]).write
+    spread = ", ".join(
+        units.share(part) for part in (each.spread_before, each.spread_after) if part is not None
+    )
+    chance = "" if each.p is None else f"{each.p:.3f}"
+    return each.measure, write(each.before), write(each.after), _percent(each.change), spread, chance
 
 
 def _percent(change: float | None) -> str:

@@ -1,5 +1,6 @@
 """Output of the commands: JSON for programs, tables for people."""
 
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -74,8 +75,9 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]], header: bo
 _READABLE = 16
 
 
-def fits(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> bool:
-    """Whether a table can be read at that width."""
+def fits(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether a table can be read on this terminal, or in a file."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _UNSEEN_WIDTH
     widest = (max(map(len, column)) for column in zip(titles, *rows, strict=True))
     return sum(min(cells, _READABLE) + 2 for cells in widest) - 2 <= width
 

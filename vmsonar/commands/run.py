@@ -6,10 +6,13 @@ from typing import Annotated
 
 from vmsonar_archive.system.errors import AnswerIsNo, UsageError, VmsonarError
 
-from vmsonar.commands.options import JsonOption, argument, flag, option, seconds_of
+from vmsonar.commands.options import JsonOption, argument, flag, option
 from vmsonar.commands.output import print_json, print_table
 from vmsonar.commands.runner import RunOptions, run_and_report
+from vmsonar.config.schema import interval as every
 from vmsonar.daemon.run_folders import KEPT, RunFolders
+
+_COLUMNS = ("command", "started", "ended_by", "elapsed_seconds", "cores", "memory_peak_bytes")
 
 
 def run_command(
@@ -33,7 +36,10 @@ def run_command(
 
     Example: vmsonar run --quiet --json build.json -- ./train.sh
     """
-    seconds_of(interval, "--interval")
+    try:
+        every(interval)
+    except ValueError as error:
+        raise UsageError(f"--interval: {error}") from None
     options = (archive, interval, keep, quiet, json, markdown, html, bundle)
     run_and_report(RunOptions(tuple(command), *options))
 
@@ -45,40 +51,28 @@ def runs_command(json: JsonOption = False) -> None:
 
     Example: vmsonar inspect @1
     """
-    from vmsonar_inspect.facts import units
-    from vmsonar_inspect.facts.runs import read_run
-    from vmsonar_inspect.show.card import seconds
+    from vmsonar_inspect.facts.fields import shown_field
+    from vmsonar_inspect.facts.runs import RunUse, read_run
 
     runs = {}
     for number, folder in enumerate(RunFolders.of_user().newest_first(), start=1):
-        with suppress(
-            VmsonarError
-        ):  # of one that was killed before its command began there is nothing to tell
-            runs[number] = read_run(folder)
+        with suppress(VmsonarError):  # killed before its command began: nothing to tell
+            runs[f"@{number}"] = read_run(folder)
     if json:
         print_json(list(runs.values()))
         return
     if not runs:
         raise AnswerIsNo("no run is recorded: vmsonar run -- COMMAND makes one")
-    titles = ("", "command", "started", "end", "elapsed", "cores", "memory")
-    rows = [
-        (
-            f"@{number}",
-            (run.command or units.UNKNOWN)[:40],
-            units.UNKNOWN if run.started is None else f"{run.started:%Y-%m-%d %H:%M:%S}",
-            (run.ended_by or units.UNKNOWN)[:30],
-            seconds(run.elapsed_seconds),
-            units.cores(run.cores),
-            units.size(run.memory_peak_bytes),
-        )
-        for number, run in runs.items()
-    ]
-    print_table(titles, rows)
+    columns = [shown_field(RunUse, name) for name in _COLUMNS]
+    rows = ((number, *(column.marked(run)[:40] for column in columns)) for number, run in runs.items())
+    print_table(("", *(column.title for column in columns)), rows)
 
 
 def run_path(name: str) -> Path:
     """The path that an argument means; `@1` is the newest run."""
-    try:
-        return RunFolders.of_user().numbered(name) or Path(name)
-    except LookupError as error:
-        raise UsageError(str(error.args[0])) from None
+    if not name.startswith("@") or not name[1:].isdecimal():
+        return Path(name)
+    runs = RunFolders.of_user().newest_first()
+    if not 1 <= int(name[1:]) <= len(runs):
+        raise UsageError(f"there is no run {name}: vmsonar runs lists the {len(runs)} that there are")
+    return runs[int(name[1:]) - 1]

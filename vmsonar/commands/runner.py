@@ -2,7 +2,6 @@
 
 import gc
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Seconds from which on a command is judged, and from which on a failure is looked into.
 _JUDGED, _EXAMINED = 20.0, 2.0
+# Signals that need no explanation.
+_PLAIN = (None, signal.SIGINT, signal.SIGPIPE)
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,10 @@ class RunOptions:
     html: Path | None = None
     bundle: Path | None = None
 
+    @property
+    def wants_card(self) -> bool:
+        return not self.quiet or self.json is not None or self.markdown is not None
+
 
 def quick_options(words: Sequence[str]) -> RunOptions | None:
     """The options where they are plain; None where the full command line must look at them, and may complain."""
@@ -45,12 +50,9 @@ def quick_options(words: Sequence[str]) -> RunOptions | None:
         if name == "quiet" and not equals:
             found["quiet"] = True
             continue
-        if name not in ("archive", "interval", "json", "markdown", "html", "bundle") or not (equals or left):
+        if name not in ("archive", "json", "markdown", "html", "bundle") or not (equals or left):
             return None
-        value = value if equals else left.pop(0)
-        if name == "interval" and not value.removesuffix("s").isdecimal():
-            return None
-        found[name] = value if name == "interval" else Path(value)
+        found[name] = Path(value if equals else left.pop(0))
     if left[:1] == ["--"]:
         del left[0]
     return RunOptions(tuple(left), **found) if left else None
@@ -61,55 +63,61 @@ def run_and_report(options: RunOptions) -> NoReturn:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.disable()  # we live shortly, or wait
-    recorder, archive, trouble = _record(options)
+    recorder = Recorder()
+    archive = _record(options, recorder)
     try:
         outcome = supervise(list(options.command), recorder)
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
         _say(f"{options.command[0]}: {'command not found' if missing else error.strerror}")
-        if recorder is not None and archive is not None and options.archive is None:
+        if archive is not None and options.archive is None:
+            from shutil import rmtree
+
             recorder.abandon()
-            shutil.rmtree(archive, ignore_errors=True)
+            rmtree(archive, ignore_errors=True)
         os._exit(NOT_FOUND if missing else NOT_RUNNABLE)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: leave(outcome))
-    outcome.trouble = trouble or outcome.trouble
+    if archive is not None and not recorder.has_record:
+        if options.archive is None:
+            with suppress(OSError):
+                archive.rmdir()  # nothing is in it
+        archive = None
     try:
-        _report(options, outcome, archive)
+        _report(options, outcome, archive, recorder.trouble)
     except Exception as error:  # whatever the report meets, the command's end is ours
         _say(f"no report: {error or type(error).__name__}")
     leave(outcome)
 
 
-def _record(options: RunOptions) -> tuple[Recorder | None, Path | None, str | None]:
-    """Starts the recorder; where that fails, why."""
+def _record(options: RunOptions, recorder: Recorder) -> Path | None:
+    """Starts the recorder; returns the archive, None where there is none."""
     from vmsonar_archive.system.children import python
 
     try:
-        archive = options.archive
-        if archive is None:
-            archive = RunFolders.of_user().begin(options.command[0], options.keep)
-        archive = archive.absolute()
-        line = python("-m", "vmsonar.daemon", "--command", str(archive), options.interval)
-        recorder = Recorder(line)
+        archive = (options.archive or RunFolders.of_user().begin(options.command[0])).absolute()
+        recorder.start(python("-m", "vmsonar.daemon", "--command", str(archive), options.interval))
     except OSError as error:
-        return None, None, str(error)
-    # While the recorder starts, what the report needs is loaded.
-    import vmsonar_inspect.show.card  # noqa: F401
+        recorder.trouble = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        return None
+    if options.wants_card:  # while the recorder starts, what that needs is loaded
+        import vmsonar_inspect.show.card  # noqa: F401
 
     recorder.wait_ready()
-    return recorder, archive, recorder.trouble
+    return archive
 
 
-def _report(options: RunOptions, outcome: Outcome, archive: Path | None) -> None:
-    if outcome.trouble is not None and not options.quiet:
-        _say(f"not recorded, or not all of it: {outcome.trouble}")
-    use = _use(options, outcome, archive)
-    if not options.quiet:
-        from vmsonar_inspect.show.card import card_lines
+def _report(options: RunOptions, outcome: Outcome, archive: Path | None, trouble: str | None) -> None:
+    if options.wants_card or options.html is not None or options.bundle is not None:
+        use = _use(options, outcome, archive)
+        use.trouble = trouble
+        if not options.quiet:
+            from vmsonar_inspect.show.card import card_lines
 
-        _tell("\n".join(["", *card_lines(use, _width()), ""]))
-    _write(options, use, archive)
+            _tell("\n".join(["", *card_lines(use, _width()), ""]))
+        _write(options, use, archive)
+    if options.archive is None:
+        RunFolders.of_user().prune(options.keep)
 
 
 def _use(options: RunOptions, outcome: Outcome, archive: Path | None) -> "RunUse":
@@ -117,57 +125,52 @@ def _use(options: RunOptions, outcome: Outcome, archive: Path | None) -> "RunUse
     from vmsonar_archive.system.errors import VmsonarError
     from vmsonar_inspect.facts.runs import read_run
 
-    from vmsonar.collectors.process.command import full
-
-    told = full(list(options.command)), outcome.totals
     try:
-        use = read_run(archive if outcome.is_recorded else None, *told)
+        use = read_run(archive, outcome.totals)
     except (VmsonarError, OSError):
-        use = read_run(None, *told)
-    use.trouble = outcome.trouble
+        use = read_run(None, outcome.totals)
+    if use.command is None:
+        from vmsonar.collectors.process.command import full
+
+        use.command = full(list(options.command))
     elapsed = use.elapsed_seconds or 0.0
-    failed = use.exit_signal is not None or (use.exit_code and elapsed >= _EXAMINED)
-    if archive is not None and use.samples and not options.quiet and (elapsed >= _JUDGED or failed):
-        try:
+    failed = use.exit_signal not in _PLAIN or (use.exit_code and elapsed >= _EXAMINED)
+    if archive is not None and use.samples and options.wants_card and (elapsed >= _JUDGED or failed):
+        with suppress(Exception):  # without the extra [inspect], or room for tables, there are facts only
             from vmsonar_inspect.inspection import judge_run
 
             judge_run(use, archive)
-        except (ImportError, VmsonarError):
-            pass  # without the extra [inspect] there are facts only
     return use
 
 
 def _write(options: RunOptions, use: "RunUse", archive: Path | None) -> None:
     """The files that were asked for; one that cannot be written is said, and the others are."""
-    if options.json is not None:
-        import msgspec
-
-        _replace(options.json, msgspec.json.format(msgspec.json.encode(use), indent=2) + b"\n")
-    if options.markdown is not None:
-        from vmsonar_inspect.show.card import card_markdown
-
-        with options.markdown.open("a", encoding="utf-8") as file:  # a CI job's summary has other parts
-            file.write(card_markdown(use))
-    if archive is None or not use.samples:
-        return
-    if options.html is not None:
-        _write_page(options.html, archive)
-    if options.bundle is not None:
-        from vmsonar_archive.bundle.make import bundle_to_file
-        from vmsonar_archive.bundle.worker import BundleOptions
-        from vmsonar_archive.system.progress import Progress
-
-        bundle_to_file(archive, options.bundle, Progress("bundling"), BundleOptions())
+    writers = {"json": _write_json, "markdown": _write_markdown, "html": _write_page, "bundle": _write_bundle}
+    for name, write in writers.items():
+        path: Path | None = getattr(options, name)
+        if path is not None:
+            try:
+                write(path, use, archive)
+            except Exception as error:  # whatever it is, the command's end is ours
+                _say(f"no --{name}: {error or type(error).__name__}")
 
 
-def _replace(path: Path, content: bytes) -> None:
-    from vmsonar_archive.write.outputs import JSON, guard, whole
+def _write_json(path: Path, use: "RunUse", _: object) -> None:
+    import msgspec
+    from vmsonar_archive.write.outputs import CARD, guard, whole
 
-    with whole(guard(path, [], JSON)) as file:
-        file.write(content)
+    with whole(guard(path, [], CARD, force=None)) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(use), indent=2) + b"\n")
 
 
-def _write_page(path: Path, archive: Path) -> None:
+def _write_markdown(path: Path, use: "RunUse", _: object) -> None:
+    from vmsonar_inspect.show.card import card_markdown
+
+    with path.open("a", encoding="utf-8") as file:  # a CI job's summary has other parts
+        file.write(card_markdown(use))
+
+
+def _write_page(path: Path, use: "RunUse", archive: Path | None) -> None:
     from datetime import UTC
 
     from vmsonar_archive.system.rights import published
@@ -175,9 +178,24 @@ def _write_page(path: Path, archive: Path) -> None:
     from vmsonar_inspect.inspection import InspectionSettings, opened
     from vmsonar_inspect.show.page.build import write_page
 
-    place = guard(path, [archive], PAGE)
-    with opened([archive], InspectionSettings(), quiet=True) as inspection, published(place) as reached:
+    record = _recorded(use, archive)
+    place = guard(path, [record], PAGE, force=None)
+    with opened([record], InspectionSettings(), quiet=True) as inspection, published(place) as reached:
         write_page(inspection, reached, UTC)
+
+
+def _write_bundle(path: Path, use: "RunUse", archive: Path | None) -> None:
+    from vmsonar_archive.bundle.make import bundle_to_file
+    from vmsonar_archive.bundle.worker import BundleOptions
+    from vmsonar_archive.system.progress import Progress
+
+    bundle_to_file(_recorded(use, archive), path, Progress("bundling"), BundleOptions())
+
+
+def _recorded(use: "RunUse", archive: Path | None) -> Path:
+    if archive is None or not use.samples:
+        raise OSError("there is no record")
+    return archive
 
 
 def _width() -> int:

@@ -1,8 +1,6 @@
 """`vmsonar sql`: DuckDB over every kind as a table."""
 
 import io
-import shutil
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -107,7 +105,7 @@ def _answer(result: Any, form: AnswerFormat, output: Path | None) -> None:
     elif form == "table" and output is None:
         rows = [[results.shown(value) for value in row] for row in results.rows_of(result)]
         names = results.names_of(result)
-        if sys.stdout.isatty() and not fits(names, rows, shutil.get_terminal_size().columns):
+        if not fits(names, rows):
             print_records(names, rows)
         else:
             print_table(names, rows)

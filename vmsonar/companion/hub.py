@@ -121,6 +121,8 @@ class Hub:
             self._lives.forget(message.container_id)
         elif isinstance(message, ContainerEvent) and message.action == "start":
             self._lives.started(message.container_id, message.time_ns)
+        elif isinstance(message, ContainerEvent) and message.action == "oom":
+            self._lives.look(message.container_id)  # its counters go with its group, milliseconds later
         elif isinstance(message, ContainerEvent) and message.action == "die":
             self._handle_death(message)
         self._broadcast(message)

@@ -101,16 +101,21 @@ class Lives:
 
     def found(self, container_id: str, pid: int) -> bool:
         """Follows a container by the process that the engine named; False if that one is not in it."""
-        if life := self._open.get(container_id):
-            # It runs: by now the runtime has made all its groups and written the limits.
-            self._glance(life, self._clock.boottime_ns())
-            return True
+        if self.look(container_id):
+            return True  # it runs: by now the runtime has made all its groups and written the limits
         group = self._hierarchies.of_process(pid, container_id)
         if group is None:
             return False
         began = self._start_of(pid) or self._clock.boottime_ns()
         self._births.watch(group.path.rpartition("/")[0])
         return self._begin(container_id, group.path, [pid], began)
+
+    def look(self, container_id: str) -> bool:
+        """Reads a container now, as when the kernel kills in it; False if it is not followed."""
+        life = self._open.get(container_id)
+        if life is not None:
+            self._glance(life, self._clock.boottime_ns())
+        return life is not None
 
     def started(self, container_id: str, wall_ns: int) -> None:
         self._starts[container_id] = self._after_boot(wall_ns)

@@ -1,8 +1,9 @@
-"""`python -m vmsonar.daemon --command DESCRIPTOR ARCHIVE INTERVAL`: records one command, for `vmsonar run`.
+"""`python -m vmsonar.daemon --command ARCHIVE INTERVAL DESCRIPTOR`: records one command, for `vmsonar run`.
 
 Packets over a SOCK_SEQPACKET socket. From here: `ready`, or `failed` and why; `go`, `collected`, `done`.
-To here: `command` with the pid and the arguments, which begins when we say `go`; `ended` while it is a zombie, so that
-its own figures can still be read; then its status and totals. Without them we go on until the command has ended.
+To here: `command` with the pid and the arguments, which begins when we say `go`, or `running` if it did so already;
+`ended` while it is a zombie, so that its own figures can still be read; then its status and totals. Without them we go
+on until the command has ended.
 """
 
 import gc
@@ -80,6 +81,7 @@ class CommandRecorder:
         try:
             self._session.record([EventRow(event_type="daemon_start", detail=f"vmsonar {__version__}")])
             self._channel.send(b"ready")
+            gc.freeze()  # what is loaded stays: looking through it would cost 10 ms
             gc.enable()
             if self._begin(self._channel.recv(PACKET)):
                 self._follow()
@@ -96,18 +98,18 @@ class CommandRecorder:
     def _begin(self, packet: bytes) -> bool:
         """Learns which process the command is; the front lets it begin when we are ready."""
         word, _, rest = packet.partition(b" ")
-        if word != b"command":
+        if not word:
             return False
         number, _, line = rest.partition(b" ")
         pid = int(number)
-        self._group = OwnGroup.make(self._config.host, pid)
+        if word == b"command":  # one that runs already may have children that no group would count
+            self._group = OwnGroup.make(self._config.host, pid)
         self._descent.group = None if self._group is None else self._group.path
-        self._descent.begin(pid)
+        self._descent.begin(pid, self._config.host.proc)
         cpus = len(os.sched_getaffinity(pid))
         began, self._began = self._clock.now(), self._clock.boottime_ns()
         self._channel.send(b"go")
         stat = read_stat(self._config.host.proc, pid)
-        limits = limits_of(self._config.host, pid)
         told = full if self._config.command_line == "program" else policy(self._config.command_line)
         self._row = CommandRunRow(
             pid=pid,
@@ -115,8 +117,7 @@ class CommandRecorder:
             command=told(arguments(line)),
             started=began,
             cpus_available=cpus,
-            cpu_quota=limits.cpu,
-            memory_limit=limits.memory,
+            **limits_of(self._config.host, pid),
         )
         return True
 
@@ -195,13 +196,14 @@ class CommandRecorder:
 
 def main(words: Sequence[str]) -> int:
     """Records, or says why that is not possible."""
-    channel = socket.socket(fileno=int(words[0]))
+    channel = socket.socket(fileno=int(words[2]))
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     raise_descriptor_limit()
     try:
-        CommandRecorder(channel, Path(words[1]), interval(words[2])).run()
+        CommandRecorder(channel, Path(words[0]), interval(words[1])).run()
     except (VmsonarError, OSError, ValueError) as error:
         with suppress(OSError):
             channel.send(f"failed {error}".encode()[:PACKET])

@@ -1,69 +1,70 @@
 """What control groups allow a command, and a group of its own where that changes nothing but a name (cgroups(7))."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
+from vmsonar.collectors.container.cgroup_files import V1_SOURCES, V2_SOURCES, CgroupSource
 from vmsonar.host.cgroups import controller_paths
 from vmsonar.host.files import read_text
 from vmsonar.host.roots import Host
 
 #: Files whose limits a program may look up in its own group only: below such a group it would miss them.
 _LIMITS = ("memory.max", "memory.high", "cpu.max")
-_PRESSURES = {"waited_cpu": "cpu", "waited_memory": "memory", "waited_io": "io"}
-# Version 1 writes "no limit" as the largest multiple of a page.
-_NO_LIMIT = 2**60
+#: What is taken over into the record, by the fields that a container's group has.
+_TOTALS = {
+    "group_cpu_time": "cpu_time",
+    "group_memory_peak": "memory_peak",
+    "group_read_bytes": "read_bytes",
+    "group_write_bytes": "write_bytes",
+    "waited_cpu": "cpu_some_time",
+    "waited_memory": "memory_some_time",
+    "waited_io": "io_some_time",
+}
+_MEMBERS, _CONTROL = "cgroup.procs", "cgroup.subtree_control"
+_COUNTED = ("memory", "io")
 
 
-class Limits(NamedTuple):
-    """The least that the groups of a process allow; None without a limit."""
-
-    memory: int | None
-    #: Microseconds of CPU time per second.
-    cpu: int | None
-
-
-def limits_of(host: Host, pid: int) -> Limits:
-    """What the groups of a process, and those above them, allow."""
-    memory, cpu = [], []
-    for folder in _folders(host, pid, "memory"):
-        memory += _numbers(folder, "memory.max") + _numbers(folder, "memory.limit_in_bytes")
-    for folder in _folders(host, pid, "cpu"):
-        quota = _numbers(folder, "cpu.max") or [
-            *_numbers(folder, "cpu.cfs_quota_us"),
-            *_numbers(folder, "cpu.cfs_period_us"),
-        ]
-        if len(quota) == 2 and quota[0] > 0:
-            cpu.append(quota[0] * 10**6 // quota[1])
-    least = min((value for value in memory if value < _NO_LIMIT), default=None)
-    return Limits(least, min(cpu, default=None))
+def limits_of(host: Host, pid: int) -> dict[str, Any]:
+    """The least that the groups of a process, and those above them, allow; None without a limit."""
+    rare = [source for source in (*V1_SOURCES, *V2_SOURCES) if source.rare]
+    memory = [_read(folder, rare).get("memory_limit") for folder in _folders(host, pid, "memory")]
+    groups = [_read(folder, rare) for folder in _folders(host, pid, "cpu")]
+    quotas = [each["cpu_quota"] * 10**6 // each["cpu_period"] for each in groups if each.get("cpu_quota")]
+    return {
+        "memory_limit": min((each for each in memory if each is not None), default=None),
+        "cpu_quota": min(quotas, default=None),
+    }
 
 
 class OwnGroup:
     """A group of version 2 that holds one command and what descends from it."""
 
-    def __init__(self, folder: Path, path: str) -> None:
-        self._folder = folder
+    def __init__(self, above: Path, name: str) -> None:
+        self._above, self._folder, self._beside = above, above / name, above / f"{name}-recorder"
         #: As the members' /proc/PID/cgroup names it.
-        self.path = path
+        self.path: str | None = None
 
     @classmethod
     def make(cls, host: Host, pid: int) -> "OwnGroup | None":
         """Puts a process into a new group below its own; None where we may not, or where its limits would hide."""
         above = next(_folders(host, pid, ""), None)
-        if above is None or any(_numbers(above, name) for name in _LIMITS):
+        if above is None or any((read_text(above / name) or "max")[:3] != "max" for name in _LIMITS):
             return None
-        if "cpu" in (read_text(above / "cgroup.subtree_control") or "").split():
+        if "cpu" in (read_text(above / _CONTROL) or "").split():
             return None  # the group would get one share of the CPU, where its tasks have one each
-        for stale in above.glob("vmsonar-run-*"):  # of a recorder that was killed
-            with suppress(OSError):
-                stale.rmdir()
-        name = f"vmsonar-run-{pid}"
-        group = cls(above / name, f"{_path(host, pid, '') or ''}/{name}".replace("//", "/"))
+        for other in above.glob("vmsonar-run-*"):
+            if not (host.proc / other.name.split("-")[2]).exists():  # of a recorder that was killed
+                with suppress(OSError):
+                    other.rmdir()
+        group = cls(above, f"vmsonar-run-{pid}")
         try:
             group._folder.mkdir()
-            (group._folder / "cgroup.procs").write_text(str(pid))
+            _enter(group._folder, pid)
+            group.path = _path(host, pid, "")
+            group._count_all()
         except OSError:
             group.close()
             return None
@@ -71,28 +72,42 @@ class OwnGroup:
 
     def totals(self) -> dict[str, int]:
         """What the kernel counted for all that was ever in it, by the fields of the record."""
-        found = {}
-        with suppress(OSError, ValueError):
-            found["group_cpu_time"] = _value(self._folder / "cpu.stat", "usage_usec ") * 1000
-        for field, resource in _PRESSURES.items():
-            with suppress(OSError, ValueError):
-                found[field] = _value(self._folder / f"{resource}.pressure", "total=")
-        if peak := _numbers(self._folder, "memory.peak"):
-            found["group_memory_peak"] = peak[0]
-        moved = (read_text(self._folder / "io.stat") or "").split()
-        for field, key in (("group_read_bytes", "rbytes="), ("group_write_bytes", "wbytes=")):
-            if counted := [int(word.removeprefix(key)) for word in moved if word.startswith(key)]:
-                found[field] = sum(counted)
-        return found
+        found = _read(self._folder, V2_SOURCES)
+        return {name: found[key] for name, key in _TOTALS.items() if found.get(key) is not None}
 
     def close(self) -> None:
         """Puts what is left back where it would have been, and removes the group."""
-        with suppress(OSError):
-            for pid in (self._folder / "cgroup.procs").read_text().split():
+        for controller in _COUNTED if self._beside.exists() else ():
+            with suppress(OSError):
+                (self._above / _CONTROL).write_text(f"-{controller}")
+        for folder in (self._folder, self._beside):
+            for pid in _members(folder):
                 with suppress(OSError):
-                    (self._folder.parent / "cgroup.procs").write_text(pid)
-        with suppress(OSError):
-            self._folder.rmdir()
+                    _enter(self._above, pid)
+            with suppress(OSError):
+                folder.rmdir()
+
+    def _count_all(self) -> None:
+        """Has memory and I/O counted too where nobody but us is in the group above: a scope or container of our own.
+
+        Whoever is in a group whose children are counted must leave it.
+        """
+        others = _members(self._above)  # 0 is somebody outside of our pid namespace
+        if all(pid and (pid == os.getppid() or os.getsid(pid) == os.getpid()) for pid in others):
+            self._beside.mkdir()
+            for pid in others:
+                _enter(self._beside, pid)
+            for controller in _COUNTED:
+                with suppress(OSError):
+                    (self._above / _CONTROL).write_text(f"+{controller}")
+
+
+def _members(folder: Path) -> list[int]:
+    return [int(word) for word in (read_text(folder / _MEMBERS) or "").split()]
+
+
+def _enter(folder: Path, pid: int) -> None:
+    (folder / _MEMBERS).write_text(str(pid))
 
 
 def _path(host: Host, pid: int, controller: str) -> str | None:
@@ -106,20 +121,16 @@ def _folders(host: Host, pid: int, controller: str) -> Iterator[Path]:
     for name in dict.fromkeys((controller, "")):
         path = _path(host, pid, name)
         places = (mounts / name,) if name else (mounts, mounts / "unified")
-        root = next((place for place in places if (place / "cgroup.procs").exists()), None)
-        if path is None or root is None:
-            continue
-        parts = [part for part in path.split("/") if part]
-        for depth in range(len(parts), -1, -1):
-            yield root.joinpath(*parts[:depth])
+        root = next((place for place in places if (place / _MEMBERS).exists()), None)
+        if path is not None and root is not None:
+            group = root / path.strip("/")
+            yield from (group, *group.parents[: len(group.parts) - len(root.parts)])
 
 
-def _numbers(folder: Path, name: str) -> list[int]:
-    """The numbers in a file; none where it says max, or is not there."""
-    words = (read_text(folder / name) or "max").split()
-    return [] if "max" in words else [int(word) for word in words if word.lstrip("-").isdecimal()]
-
-
-def _value(path: Path, key: str) -> int:
-    text = path.read_text()
-    return int(text[text.index(key) + len(key) :].split(None, 1)[0])
+def _read(folder: Path, sources: Iterable[CgroupSource]) -> dict[str, Any]:
+    """What the files of a group say, by the fields of a container."""
+    found: dict[str, Any] = {}
+    for source in sources:
+        with suppress(OSError, ValueError):
+            found |= source.parse(*((folder / names[0]).read_bytes() for names in source.files))
+    return found

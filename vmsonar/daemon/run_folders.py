@@ -1,8 +1,6 @@
 """Where `vmsonar run` keeps its records: a folder for each, under the user's state directory, the newest kept."""
 
 import os
-import secrets
-import shutil
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,14 +23,13 @@ class RunFolders:
     def of_user(cls, environment: Mapping[str, str] = os.environ) -> "RunFolders":
         return cls(user_archive(environment).with_name("vmsonar-runs"))
 
-    def begin(self, command: str, keep: int = KEPT, most: int = MOST_BYTES) -> Path:
-        """The folder of a new run; older ones beyond the limits go."""
+    def begin(self, command: str) -> Path:
+        """The folder of a new run."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.prune(max(0, keep - 1), most)
         name = "".join(letter if letter.isalnum() else "-" for letter in os.path.basename(command))[:24]
         seconds, rest = divmod(time.time_ns(), 10**9)
         when = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(seconds))}.{rest // 10**3:06d}"
-        folder = self.root / f"{when}-{secrets.token_hex(2)}-{name}"
+        folder = self.root / f"{when}-{os.urandom(2).hex()}-{name}"
         folder.mkdir(mode=0o700)
         return folder
 
@@ -43,25 +40,17 @@ class RunFolders:
             return sorted(found, key=lambda path: path.name, reverse=True)
         return []
 
-    def numbered(self, name: str) -> Path | None:
-        """The run that `@1` (the newest), `@2` … means; None for anything else."""
-        number = name.removeprefix("@")
-        if not name.startswith("@") or not number.isdecimal():
-            return None
-        runs = self.newest_first()
-        if not 1 <= int(number) <= len(runs):
-            raise LookupError(f"there is no run {name}: vmsonar runs lists the {len(runs)} that there are")
-        return runs[int(number) - 1]
+    def prune(self, keep: int = KEPT, most: int = MOST_BYTES) -> None:
+        """Removes the oldest beyond a count or a size; the newest, and one that is being recorded, stay."""
+        from shutil import rmtree  # here, because a command waits for us
 
-    def prune(self, keep: int, most: int) -> None:
-        """Removes the oldest beyond a count or a size; one that is being recorded stays."""
         with suppress(OSError):
             folders = sorted((path for path in self.root.iterdir() if path.is_dir()), reverse=True)
             size = 0
             for place, folder in enumerate(folders):
                 size += sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-                if (place >= keep or size > most) and not _is_written(folder):
-                    shutil.rmtree(folder, ignore_errors=True)
+                if place and (place >= keep or size > most) and not _is_written(folder):
+                    rmtree(folder, ignore_errors=True)
 
 
 def _is_written(folder: Path) -> bool:

@@ -4,22 +4,28 @@ Imports next to nothing: it waits as long as the command runs. A recorder beside
 and ends, and whatever happens to the recorder, the command does not notice.
 """
 
+import errno
 import fcntl
 import os
-import select
 import signal
 import socket
+import subprocess
 import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 from typing import Any, NoReturn
+
+from vmsonar.host.proc_pid import STATE, read_stat
 
 #: The shell's codes for a command that is not there, and for one that may not be run.
 NOT_FOUND, NOT_RUNNABLE = 127, 126
 _ALL = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 _STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 _PACKET = 1 << 16
+_PROC = Path("/proc")
 # Seconds: until the recorder is ready, until it has read all of a command that ended, until all is on disk.
 _READY, _COLLECT, _FINISH = 3.0, 10.0, 15.0
 # One call of kill(2) reaches a whole group within microseconds.
@@ -36,34 +42,42 @@ class Outcome:
     exit_code: int
     #: SIGINT ended it and reached us too: the shell that waits for us must see us end by it.
     is_interrupted: bool = False
-    pid: int = 0
     totals: dict[str, Any] = field(default_factory=dict)
-    #: Why there is no record, or not all of it.
-    trouble: str | None = None
-    is_recorded: bool = False
 
 
 class Recorder:
     """The other end of the recorder's socket; whatever fails there is kept as `trouble` and harms nobody."""
 
-    def __init__(self, line: list[str]) -> None:
+    def __init__(self) -> None:
+        #: Why there is no record, or not all of it.
         self.trouble: str | None = None
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._channel = ours
-        self._is_ready = False
-        self.pid = os.fork()
-        if self.pid == 0:
-            _become_recorder(line, theirs.fileno())
-        theirs.close()
+        self.has_record = self._is_ready = False
+        self._channel, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, line: list[str]) -> None:
+        """Starts it in a session of its own, so that no terminal reaches it, and with nothing of ours held open."""
+        with self._theirs:
+            channel = fcntl.fcntl(self._theirs, fcntl.F_DUPFD_CLOEXEC, 3)  # our own streams may be closed
+        self._process = subprocess.Popen(
+            [*line, str(channel)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            pass_fds=[channel],
+            start_new_session=True,
+        )
+        os.close(channel)
 
     def wait_ready(self) -> None:
         """Waits for it to be ready, but not for long: it may come to a command that runs already."""
         self._is_ready = self._hear(b"ready", _READY, is_due=False) is not None
 
     def begin(self, pid: int, words: list[str]) -> None:
-        """Names the command before it begins."""
+        """Names the command before it begins; a recorder that is late will find it running."""
         line = b"\0".join(os.fsencode(word) for word in words)
-        self._say(b"command %d %s" % (pid, line[: _PACKET - 64]))
+        self._say(b"%s %d %s" % (b"command" if self._is_ready else b"running", pid, line[: _PACKET - 64]))
         if self._is_ready:
             self._hear(b"go", _COLLECT, is_due=False)
 
@@ -72,23 +86,21 @@ class Recorder:
         self._say(b"ended")
         self._hear(b"collected", _COLLECT)
 
-    def finish(self, totals: dict[str, Any]) -> bool:
-        """Hands over the totals; whether there is a record, be it of a part."""
+    def finish(self, totals: dict[str, Any]) -> None:
+        """Hands over the totals, and waits until all is written."""
         import json
 
         self._say(json.dumps(totals).encode())
         answer = self._hear(b"done", _FINISH)
         if answer is not None and answer != b"0":
             self.trouble = f"{answer.decode()} samples could not be written: is the disk full?"
-        self._channel.close()
-        with suppress(OSError):
-            os.waitpid(self.pid, os.WNOHANG)
-        return answer is not None or self._is_ready
+        self.has_record = answer is not None or self._is_ready
 
     def abandon(self) -> None:
         """Ends it: there is nothing to record."""
         self._channel.close()
-        os.waitpid(self.pid, 0)
+        if self._process is not None:
+            self._process.wait()
 
     def _say(self, packet: bytes) -> None:
         if self.trouble is None:
@@ -114,23 +126,6 @@ class Recorder:
         return rest if self.trouble is None else None
 
 
-def _become_recorder(line: list[str], channel: int) -> NoReturn:
-    """A session of its own, so that no terminal reaches it, and nothing of ours held open."""
-    try:
-        channel = fcntl.fcntl(channel, fcntl.F_DUPFD, 3)  # our own streams may be closed
-        os.setsid()
-        os.chdir("/")
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for standard in (0, 1, 2):
-            os.dup2(nothing, standard)
-            os.set_inheritable(standard, True)  # also where it was the one that we opened
-        _close_all_but({0, 1, 2, channel})
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.execv(line[0], [*line[:-2], str(channel), *line[-2:]])  # noqa: S606 - no shell is wanted
-    finally:
-        os._exit(3)
-
-
 def _close_all_but(kept: set[int]) -> None:
     for name in os.listdir("/proc/self/fd"):
         if int(name) not in kept:
@@ -142,19 +137,16 @@ class GroupProbe:
     """A process in our group that takes no signal: what is pending there was sent to the group, not to us alone."""
 
     def __init__(self, child: int) -> None:
-        self._theirs, self._ours = os.pipe2(os.O_CLOEXEC)
-        answers, self._answer = os.pipe2(os.O_CLOEXEC)
+        self._ours, theirs = socket.socketpair()
         front = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                _close_all_but({self._theirs, self._answer})
-                self._serve(child, front)
+                _close_all_but({theirs.fileno()})
+                _watch_group(theirs, child, front)
             finally:
                 os._exit(0)
-        os.close(self._theirs)
-        os.close(self._answer)
-        self._answers = answers
+        theirs.close()
 
     def got(self, number: int) -> bool:
         """Whether a signal that came to us came to the whole group."""
@@ -175,8 +167,7 @@ class GroupProbe:
         self._ask(_WATCH if on else _REST)
 
     def close(self) -> None:
-        os.close(self._ours)
-        os.close(self._answers)
+        self._ours.close()
         with suppress(OSError):
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
@@ -184,44 +175,37 @@ class GroupProbe:
     def _ask(self, what: int) -> None:
         """Lets it take one signal that is pending there, by its number, or watch, or rest."""
         with suppress(OSError):
-            os.write(self._ours, bytes((what,)))
-            os.read(self._answers, 1)
+            self._ours.send(bytes((what,)))
+            self._ours.recv(1)
 
-    def _serve(self, child: int, front: int) -> None:
-        """The probe's life: it ends with us."""
-        waiting = select.poll()
-        waiting.register(self._theirs, select.POLLIN)
-        is_watching = False
-        while True:
-            if waiting.poll(round(_LOOK_EVERY * 1000) if is_watching else None):
-                what = os.read(self._theirs, 1)
-                if not what:
-                    return
-                is_watching = what[0] == _WATCH
-                if what[0] in _ALL:
-                    signal.sigtimedwait(what, 0)
-                os.write(self._answer, b".")
-            elif not _is_stopped(child):
+
+def _watch_group(asked: socket.socket, child: int, front: int) -> None:
+    """The probe's life: it ends with us."""
+    while True:
+        try:
+            what = asked.recv(1)
+        except TimeoutError:
+            if (read_stat(_PROC, child) or [b""])[STATE] != b"T":
                 os.kill(front, signal.SIGCONT)
-
-
-def _is_stopped(pid: int) -> bool:
-    with suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().rpartition(b") ")[2][:1] == b"T"
-    return False
+            continue
+        if not what:
+            return
+        asked.settimeout(_LOOK_EVERY if what[0] == _WATCH else None)
+        if what[0] in _ALL:
+            signal.sigtimedwait(what, 0)
+        asked.send(b".")
 
 
 class Command:
     """One command: started, followed, waited for."""
 
-    def __init__(self, words: list[str], mask: set[signal.Signals], recorder: Recorder | None) -> None:
+    def __init__(self, words: list[str], mask: set[signal.Signals], recorder: Recorder) -> None:
         self._words = words
         self._mask = mask
         self._recorder = recorder
         self._is_interrupted = False
-        self._began = 0
-        self._started = 0
-        self.failure = 0
+        self._began = self._ended = self.failure = 0
+        self._own_peak = getrusage(RUSAGE_SELF).ru_maxrss
         self.pid = self._start()
 
     def _start(self) -> int:
@@ -234,9 +218,8 @@ class Command:
             self._become_command(gate, teller)
         os.close(gate)
         os.close(teller)
-        if self._recorder is not None:
-            self._recorder.begin(pid, self._words)
-        self._started, self._began = time.time_ns(), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        self._recorder.begin(pid, self._words)
+        self._began = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         os.write(opener, b".")
         os.close(opener)
         self.failure = int(os.read(failed, 16) or b"0")
@@ -244,7 +227,7 @@ class Command:
         return pid
 
     def _become_command(self, gate: int, teller: int) -> NoReturn:
-        code = 0
+        code = errno.ENOENT  # of an empty name, for example
         try:
             if not os.read(gate, 1):
                 os._exit(0)  # we ended before it began
@@ -256,9 +239,10 @@ class Command:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             os.execvpe(self._words[0], self._words, original_environment())  # noqa: S606
         except OSError as error:
-            code = error.errno or 1
-        os.write(teller, str(code).encode())
-        os._exit(NOT_FOUND)
+            code = error.errno or code
+        finally:
+            os.write(teller, str(code).encode())
+            os._exit(NOT_FOUND)
 
     def follow(self) -> None:
         """Waits until it has ended; it is then still a zombie."""
@@ -317,10 +301,11 @@ class Command:
             "core_dumped": os.WCOREDUMP(status) or None,
             "user_time": round(used.ru_utime * 1e9),
             "system_time": round(used.ru_stime * 1e9),
-            "resident_peak": used.ru_maxrss * 1024,
+            # Until it became the command the process was a copy of ours, and is remembered with our size.
+            "resident_peak": used.ru_maxrss * 1024 if used.ru_maxrss > self._own_peak else None,
         }
         ended = self._is_interrupted and by_signal == signal.SIGINT
-        return Outcome(code if code is not None else 128 + (by_signal or 0), ended, self.pid, totals)
+        return Outcome(code if code is not None else 128 + (by_signal or 0), ended, totals)
 
 
 _IGNORES_CHILDREN = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
@@ -336,7 +321,7 @@ def original_environment() -> dict[bytes, bytes]:
     return dict(line.split(b"=", 1) for line in lines if b"=" in line)
 
 
-def supervise(words: list[str], recorder: Recorder | None) -> Outcome:
+def supervise(words: list[str], recorder: Recorder) -> Outcome:
     """Runs a command to its end; raises FileNotFoundError or another OSError if it cannot be started."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)
@@ -346,12 +331,9 @@ def supervise(words: list[str], recorder: Recorder | None) -> Outcome:
         os.waitpid(command.pid, 0)
         raise OSError(command.failure, os.strerror(command.failure), words[0])
     command.follow()
-    if recorder is not None:
-        recorder.collect()
+    recorder.collect()
     outcome = command.outcome()
-    if recorder is not None:
-        outcome.is_recorded = recorder.finish(outcome.totals)
-        outcome.trouble = recorder.trouble
+    recorder.finish(outcome.totals)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return outcome
 

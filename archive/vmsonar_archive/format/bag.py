@@ -50,13 +50,13 @@ def rank(name: str) -> tuple[int, str] | None:
 
 
 def bag_name(node: str, archive: str, first: datetime, last: datetime) -> str:
-    """Node, time of the last record, and eight digits made of the archive and the time covered.
+    """Node, minute of the last record, and eight digits made of the archive and the time covered.
 
-    It is the bag's folder and the file's usual name: two increments of one second must not have the same.
+    It is the bag's folder and the file's usual name: increments of one minute differ in their digits.
     """
     safe = _UNSAFE.sub("-", node).strip("-")[:63] or "node"
     covered = f"{archive} {first.isoformat()} {last.isoformat()}"
-    return f"{safe}_{last.year:04}{last:%m%dT%H%M%S}_{hashlib.sha256(covered.encode()).hexdigest()[:8]}"
+    return f"{safe}_{last.year:04}{last:%m%dT%H%M}_{hashlib.sha256(covered.encode()).hexdigest()[:8]}"
 
 
 def is_bag_name(name: str) -> bool:

@@ -104,6 +104,8 @@ MEASURES: dict[str, tuple[Measure, ...]] = {
         _gauge("io_partial"),
         _gauge("gone", "processes", alive=False),
         Measure("end", ("end_boottime",), divisor=1e9),
+        Measure("end_low", ("end_boottime_low",), divisor=1e9),
+        Measure("end_high", ("end_boottime_high",), divisor=1e9),
     ),
     "container": (
         _counter("cpu", "cpu_time", divisor=1e9, histogram=True),

@@ -189,6 +189,13 @@ class JobRow(Row, kw_only=True):
     end_boottime: Annotated[
         Nanoseconds | None, about("death of its last member after boot, where the kernel told it")
     ] = None
+    end_boottime_low: Annotated[
+        Nanoseconds | None,
+        about("where it did not: a member still ran, or was still in the group, at this moment after boot"),
+    ] = None
+    end_boottime_high: Annotated[
+        Nanoseconds | None, about("where it did not: nobody ran any more at this moment after boot")
+    ] = None
 
 
 class JobInfoRow(Owner, kw_only=True):

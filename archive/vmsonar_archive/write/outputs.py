@@ -30,12 +30,16 @@ class OutputKind(NamedTuple):
 
 
 def guard(
-    place: Path, inputs: Iterable[Path | str | None], kind: OutputKind | None = None, *, force: bool = False
+    place: Path,
+    inputs: Iterable[Path | str | None],
+    kind: OutputKind | None = None,
+    *,
+    force: bool | None = False,
 ) -> Path:
     """The place where the output really goes; raises where it may not go.
 
     Without a kind the output is a folder, or a file that must be new. --force concerns only a file of another kind:
-    what is read, and archives, stay as they are whatever is said.
+    what is read, and archives, stay as they are whatever is said. None: the command has no such option.
     """
     target = _real(place)
     refuse_archive(place)
@@ -104,7 +108,7 @@ def _holds(given: Path, target: Path) -> bool:
     return _is_tree(given) and any(folder.exists() and folder.samefile(given) for folder in target.parents)
 
 
-def _check_file(place: Path, target: Path, kind: OutputKind, force: bool) -> None:
+def _check_file(place: Path, target: Path, kind: OutputKind, force: bool | None) -> None:
     try:
         status = target.stat()
     except FileNotFoundError:
@@ -125,9 +129,9 @@ def _check_file(place: Path, target: Path, kind: OutputKind, force: bool) -> Non
     except OSError:
         known = False
     if not known:
+        remedy = "" if force is None else ", or have it replaced with --force"
         raise UsageError(
-            f"{place} exists and is not {kind.name} that vmsonar wrote: choose another name, "
-            "or have it replaced with --force"
+            f"{place} exists and is not {kind.name} that vmsonar wrote: choose another name{remedy}"
         )
 
 
@@ -180,5 +184,6 @@ PAGE = OutputKind("a page", _is_page)
 CSV = OutputKind("CSV", _is_csv)
 #: One object a line, in an array.
 JSON = OutputKind("JSON", lambda file: file.read(3) in (b"[\n{", b"[]\n"))
+CARD = OutputKind("a card", lambda file: b'"recorded_cpu_seconds":' in file.read(_HEAD))
 PARQUET = OutputKind("a Parquet file", _is_parquet)
 SONAR = OutputKind("a file of Sonar's tree", lambda file: file.read(16).startswith(b'{"meta":{'))

@@ -60,6 +60,7 @@ _BY_WRITER: dict[units.Writer, str] = {
     units.percent: "gpu_util_mean gpu_util_p95 machine_gpu_util_mean",
     units.duration: "seconds seconds_to_full failed_seconds failed_gap idle_seconds short_runtime_median",
     units.latency: "share_operation_seconds share_slowest_seconds",
+    units.hours: "process_cpu_mean",
     units.quantity: """
         core_hours waited_core_hours idle_core_hours failed_core_hours short_core_hours held_gib_hours free_gib_hours
         idle_gpu_hours
@@ -199,6 +200,7 @@ def job_figures(job: JobUse, context: JobContext, machine: Machine, use: NodeUse
         "processes_seen": job.processes_seen,
         "processes_peak": job.processes_peak,
         "births_per_minute": ratio(born, None if seconds is None else seconds / 60),
+        "process_cpu_mean": ratio(job.cpu_seconds, job.processes_seen),
         # CPU time that no sampled process accounts for.
         "short_lived_share": None if seen is None else max(0.0, 1 - seen),
         "forks_per_second": context.forks,

@@ -240,6 +240,8 @@ def _judged(
     advice.enough_data = enough(book.thin, figures)
     advice.larger_would_help, advice.larger_why = _gain(advice.verdicts, advice.enough_data, figures)
     short = list(_censored(advice, figures))
+    if short and advice.larger_would_help is False:
+        advice.larger_would_help = None
     if advice.enough_data:
         most, cores, memory = advice.cpus or math.inf, advice.cores, advice.memory_bytes
         wanted = (figures.get("wanted_cores") or 0.0) if short else 0.0
@@ -365,20 +367,17 @@ def _gain(verdicts: list[model.Verdict], known: bool, figures: Figures) -> tuple
 
 
 def waiting(figures: Figures) -> tuple[bool | None, str]:
-    """What the figures say of waiting where no rule does: pressure, or else the tasks that were ready to run."""
-    own, pressure = figures.get("waited_share"), figures.get("pressure_cpu_mean")
-    cpus, memory = figures.get("cpus"), figures.get("pressure_memory_mean") or 0.0
-    queue = figures.get("runnable_p95") or figures.get("runnable_mean")
-    cpu = own if own is not None else pressure
-    if cpu is None and queue is not None and cpus is not None:
-        cpu = 0.0 if queue <= cpus else None
+    """What the figures say of waiting where no rule does: its own, the machine's pressure, or how long it was full."""
+    own, memory = figures.get("waited_share"), figures.get("pressure_memory_mean")
+    known = (own, figures.get("pressure_cpu_mean"), figures.get("saturated_share"))
+    cpu = next((share for share in known if share is not None), None)
     if cpu is None:
         return None, "whether anything waited for cores was not recorded"
-    if cpu < _LITTLE and memory < _LITTLE:
-        return False, "nothing waited for cores or memory"
-    who = "it" if own is not None else "some task"
-    said = f"{who} waited for a core {units.share(cpu)} of the time, for memory {units.share(memory)}"
-    return (False, said) if max(cpu, memory) < 0.25 else (None, f"{said}, but no rule knows why")
+    if max(cpu, memory or 0.0) < _LITTLE:
+        return False, "nothing waited for cores" + ("" if memory is None else " or memory")
+    said = f"{'it' if own is not None else 'some task'} waited for a core {units.share(cpu)} of the time"
+    said += "" if memory is None else f", for memory {units.share(memory)}"
+    return (False, said) if max(cpu, memory or 0.0) < 0.25 else (None, f"{said}, but no rule knows why")
 
 
 _LITTLE = 0.05

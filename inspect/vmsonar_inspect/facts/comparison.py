@@ -5,17 +5,19 @@ Whether a difference is more than noise is asked by the Wilcoxon-Mann-Whitney ra
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
-from itertools import combinations
 from math import comb, sqrt
-from statistics import median
+from operator import attrgetter
+from statistics import fmean, median
 from typing import Annotated
 
 import msgspec
 from vmsonar_archive.records.fields import about
 from vmsonar_archive.system.errors import UsageError
 
-from vmsonar_inspect.facts.quantities import CORES, COUNT, RATIO, SECONDS, SHARE, TEXT, AnswerPart
+from vmsonar_inspect.facts.fields import titled
+from vmsonar_inspect.facts.quantities import CORES, COUNT, ELAPSED, RATIO, SHARE, TEXT, AnswerPart
 from vmsonar_inspect.facts.runs import RunUse
 
 #: What is compared: the name in a gate, and the field.
@@ -29,12 +31,10 @@ MEASURES = {
     "waited_memory": "waited_memory",
     "waited_io": "waited_io",
     "gpu": "gpu_util",
-    "energy": "energy",
+    "energy": "energy.joules",
 }
 #: A gate fails only where chance would show such ranks more rarely than this.
 SIGNIFICANT = 0.01
-# Beyond so many arrangements the normal approximation is as good.
-_MOST_ARRANGEMENTS = 200_000
 _GATE = re.compile(r"\s*(\w+)\s*<=\s*([+-]?\d+(?:\.\d+)?)\s*%\s*")
 
 
@@ -45,9 +45,7 @@ class Side(AnswerPart):
     runs: list[RunUse]
 
     def values(self, measure: str) -> list[float]:
-        found = [getattr(run, MEASURES[measure]) for run in self.runs]
-        if measure == "energy":
-            found = [each.joules for each in found]
+        found = map(attrgetter(MEASURES[measure]), self.runs)
         return [float(each) for each in found if each is not None]
 
 
@@ -74,17 +72,18 @@ class Gate(AnswerPart):
     limit: Annotated[float, SHARE]
     change: Annotated[float | None, SHARE]
     p: Annotated[float | None, SHARE, about("one-sided, against the limit")]
+    decided: Annotated[bool, about("there are repeats enough for the test to be sure: five of each, for one")]
     failed: bool
 
 
 class ScalingStep(AnswerPart):
     """The same work on one number of cores."""
 
-    cores: Annotated[float, CORES]
+    cores: Annotated[float, CORES, titled("cores")]
     runs: Annotated[int, COUNT]
-    elapsed_seconds: Annotated[float, SECONDS]
-    speed_up: Annotated[float, RATIO, about("against the fewest cores")]
-    efficiency: Annotated[float, SHARE]
+    elapsed_seconds: Annotated[float, ELAPSED, titled("elapsed")]
+    speed_up: Annotated[float, RATIO, titled("speed-up"), about("against the fewest cores")]
+    efficiency: Annotated[float, SHARE, titled("efficiency")]
 
 
 class Scaling(AnswerPart):
@@ -94,7 +93,7 @@ class Scaling(AnswerPart):
     serial_share: Annotated[float, SHARE]
     serial_share_error: Annotated[float | None, SHARE, about("standard error; null for two points")]
     twice_cores: Annotated[float, CORES]
-    twice_elapsed_seconds: Annotated[float, SECONDS, about("what twice the most cores would take")]
+    twice_elapsed_seconds: Annotated[float, ELAPSED, about("what twice the most cores would take")]
 
 
 class Comparison(AnswerPart):
@@ -141,21 +140,16 @@ def _spread(values: list[float]) -> float | None:
 def rank_test(lower: Sequence[float], higher: Sequence[float]) -> float:
     """How likely chance alone puts the second sample as high above the first, or higher: one-sided, exact."""
     pooled = [*lower, *higher]
-    ranks = [(sum(b < a for b in pooled) + sum(b <= a for b in pooled) + 1) / 2 for a in pooled]
-    seen, size = sum(ranks[len(lower) :]), len(higher)
-    if comb(len(pooled), size) > _MOST_ARRANGEMENTS:
-        return _normal_tail(ranks, seen, size)
-    sums = [sum(each) for each in combinations(ranks, size)]
-    return sum(each >= seen - 1e-9 for each in sums) / len(sums)
-
-
-def _normal_tail(ranks: list[float], seen: float, size: int) -> float:
-    from statistics import NormalDist
-
-    total, mean = len(ranks), sum(ranks) / len(ranks)
-    spread = sum((rank - mean) ** 2 for rank in ranks)
-    deviation = sqrt(size * (total - size) / (total * (total - 1)) * spread)
-    return 1 - NormalDist().cdf((seen - size * mean - 0.5) / deviation) if deviation else 1.0
+    # Twice the rank, which equal values share.
+    ranks = [sum(b < a for b in pooled) + sum(b <= a for b in pooled) + 1 for a in pooled]
+    # How many ways there are to take so many of the ranks, by their sum.
+    ways = [Counter({0: 1}), *(Counter[int]() for _ in higher)]
+    for rank in ranks:
+        for taken in range(len(higher), 0, -1):
+            for total, number in ways[taken - 1].items():
+                ways[taken][total + rank] += number
+    seen, last = sum(ranks[len(lower) :]), ways[-1]
+    return sum(number for total, number in last.items() if total >= seen) / last.total()
 
 
 def _parse_gate(text: str) -> tuple[str, str, float]:
@@ -184,33 +178,22 @@ def _gate(text: str, measure: str, limit: float, first: Side, side: Side) -> Gat
         limit=limit,
         change=two / one - 1 if one else None,
         p=p,
+        decided=1 / comb(len(before) + len(after), len(before)) < SIGNIFICANT,
         failed=two > median(allowed) and p < SIGNIFICANT,
     )
 
 
-def gate_repeats(first: Side, side: Side) -> bool:
-    """Whether there are enough repeats for a gate to be able to fail: five against five, for example."""
-    sizes = len(first.runs), len(side.runs)
-    return 1 / comb(sum(sizes), sizes[0]) < SIGNIFICANT
-
-
 def _scaling(runs: Sequence[RunUse]) -> Scaling | None:
-    """The work by cores, where it was done on two or more numbers of them."""
+    """The work by cores, where it is the same and was done on two or more numbers of them."""
     by_cores: dict[float, list[float]] = {}
     for run in runs:
         if run.cores_available and run.elapsed_seconds:
             by_cores.setdefault(run.cores_available, []).append(run.elapsed_seconds)
-    if len(by_cores) < 2:
+    if len(by_cores) < 2 or len({run.command for run in runs}) > 1:
         return None
     times = {cores: median(values) for cores, values in sorted(by_cores.items())}
     fewest, most = min(times), max(times)
-    # t(n) = a + b / n: a is the serial part, b what is divided.
-    points = [(1 / cores, time) for cores, values in by_cores.items() for time in values]
-    mean_x, mean_y = (sum(each) / len(points) for each in zip(*points, strict=True))
-    square = sum((x - mean_x) ** 2 for x, _ in points)
-    slope = max(0.0, sum((x - mean_x) * (y - mean_y) for x, y in points) / square)
-    serial = max(0.0, mean_y - slope * mean_x)
-    share = serial / (serial + slope) if serial + slope else 1.0
+    serial, divided, error = _fit([(1 / cores, time) for cores in times for time in by_cores[cores]])
     return Scaling(
         steps=[
             ScalingStep(
@@ -222,22 +205,26 @@ def _scaling(runs: Sequence[RunUse]) -> Scaling | None:
             )
             for cores, time in times.items()
         ],
-        serial_share=share,
-        serial_share_error=_share_error(points, serial, slope, square, mean_x),
+        serial_share=serial / (serial + divided),
+        serial_share_error=error,
         twice_cores=2 * most,
-        twice_elapsed_seconds=serial + slope / (2 * most),
+        twice_elapsed_seconds=serial + divided / (2 * most),
     )
 
 
-def _share_error(
-    points: list[tuple[float, float]], serial: float, slope: float, square: float, mean_x: float
-) -> float | None:
-    """The standard error of a / (a + b), by those of a and b and their covariance."""
-    free, whole = len(points) - 2, serial + slope
-    if free < 1 or not whole:
-        return None
-    noise = sum((y - serial - slope * x) ** 2 for x, y in points) / free
-    var_b, var_a = noise / square, noise * (1 / len(points) + mean_x**2 / square)
-    both = -mean_x * noise / square
-    to_a, to_b = slope / whole**2, -serial / whole**2
-    return sqrt(max(0.0, to_a**2 * var_a + to_b**2 * var_b + 2 * to_a * to_b * both))
+def _fit(points: list[tuple[float, float]]) -> tuple[float, float, float | None]:
+    """The a and b of t = a + b / n, neither below 0, and the standard error of a / (a + b) where it can be told."""
+    mean_x, mean_y = (fmean(each) for each in zip(*points, strict=True))
+    square = sum((x - mean_x) ** 2 for x, _ in points)
+    b = max(0.0, sum((x - mean_x) * (y - mean_y) for x, y in points) / square)
+    a = max(0.0, mean_y - b * mean_x)
+    if len(points) < 3:
+        return a, b, None
+    noise = sum((y - a - b * x) ** 2 for x, y in points) / (len(points) - 2)
+    # By the variances of a and b, and their covariance.
+    var_b, var_a, both = (
+        noise / square,
+        noise * (1 / len(points) + mean_x**2 / square),
+        -mean_x * noise / square,
+    )
+    return a, b, sqrt(max(0.0, b * b * var_a + a * a * var_b - 2 * a * b * both)) / (a + b) ** 2

@@ -45,6 +45,7 @@ class Cause:
     kind: str
     words: str
     is_proven: bool = False
+    is_coincidence: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +62,31 @@ class _Evidence:
     """What one archive tells that may end something."""
 
     interval: timedelta
+    #: Samples that came late, and how long after the one before.
+    steps: dict[datetime, timedelta] = field(default_factory=dict)
     #: Why nobody tells of ends here, where that is so.
     silence: str = _NOT_RECORDED
     #: Exits of jobs and their members, by process group.
     exits: dict[int, list[Record]] = field(default_factory=dict)
     #: Exits and deaths of containers, by id.
     deaths: dict[str, list[Record]] = field(default_factory=dict)
+    #: Exits of jobs in containers, by the container's id.
+    residents: dict[str, list[Record]] = field(default_factory=dict)
     kills: list[Status] = field(default_factory=list)
     counted: list[datetime] = field(default_factory=list)
     ooms: dict[str, list[datetime]] = field(default_factory=dict)
     rises: dict[str, list[Record]] = field(default_factory=dict)
-    limits: dict[str, Record] = field(default_factory=dict)
+    starts: dict[str, datetime] = field(default_factory=dict)
+    #: The limits of each container, its peak, and the last sample of it.
+    boxes: dict[str, Record] = field(default_factory=dict)
     machine_kills: list[Record] = field(default_factory=list)
     notices: list[datetime] = field(default_factory=list)
     stops: list[tuple[datetime, str]] = field(default_factory=list)
     shortages: list[Shortage] = field(default_factory=list)
+
+    def step(self, sample: datetime) -> timedelta:
+        """From the sample before to this one."""
+        return self.steps.get(sample, self.interval)
 
 
 class Ends:
@@ -95,17 +106,21 @@ class Ends:
         if queries.has("container"):
             for row in queries.rows(_RISES):
                 self._of[row["archive"]].rises.setdefault(row["container_id"], []).append(row)
-            for row in queries.rows(_LIMITS):
-                self._of[row["archive"]].limits[row["container_id"]] = row
+            for row in queries.rows(_BOXES):
+                self._of[row["archive"]].boxes[row["container_id"]] = row
         queries.require_node_steps()
+        for row in queries.rows(_LATE):
+            self._of[row["archive"]].steps[row["time"]] = timedelta(seconds=row["interval_seconds"])
         for row in queries.rows(_MACHINE_KILLS):
             self._of[row["archive"]].machine_kills.append(row)
         for archive, shortages in (query_shortages(queries) if queries.has("filesystem") else {}).items():
             self._of[archive].shortages = shortages
 
     def of_job(self, key: Key, job: JobUse) -> Ending:
-        """How a job ended."""
+        """How a job ended; nothing of what is no one job."""
         known = self._of[key[0]]
+        if not job.is_one_job:
+            return Ending()
         told = [row for row in known.exits.get(key[2], ()) if _is_of(row, key, job, known.interval)]
         own = [status_of(row) for row in told if row["subject"] in _WHOLE]
         if not job.ended:
@@ -143,19 +158,30 @@ class Ends:
                 return replace_words(ending, f"its container ended: {ending.words}")
         status = Status(moment, is_exact=job.end is not None)
         cause = next(self._causes(known, status, _Subject(job.container_id), ()), None)
-        words = untold if cause is None else f"{untold}; {cause.words.removeprefix(', ')}"
-        return Ending(words=words, cause=None if cause is None else cause.kind)
+        if cause is None:
+            return Ending(words=untold)
+        words = f"{untold}; {cause.words.removeprefix(', ')}"
+        return Ending(words=words, cause=cause.kind, is_coincidence=cause.is_coincidence)
 
     def of_container(self, container: ContainerUse) -> Ending:
         """How a container ended, the last time it did; nothing where it is not known to have ended."""
         known = self._of[container.archive or ""]
         found = [status_of(row) for row in known.deaths.get(container.container_id, ())]
-        if not found or (container.last is not None and container.last > found[-1].time + known.interval):
+        if not found or self._goes_on(known, container.container_id, found[-1].time):
             return Ending()
         # The kernel tells a signal where the engine has a number for it.
         near = [each for each in found if each.is_known and found[-1].time - each.time <= known.interval]
-        status = next((each for each in near if each.signal is not None), near[-1] if near else found[-1])
+        first = None if near else _first_process(known, container.container_id, found[-1].time)
+        last = near[-1] if near else first or found[-1]
+        status = next((each for each in near if each.signal is not None), last)
         return self._judged(known, status, _Subject(container.container_id))
+
+    def _goes_on(self, known: _Evidence, container: str, death: datetime) -> bool:
+        """Whether it was started again. The row of an end may come late and is no sample of a life."""
+        started, seen = known.starts.get(container), known.boxes.get(container, {}).get("last_alive")
+        return (started is not None and started > death) or (
+            seen is not None and seen > death + known.interval
+        )
 
     def _judged(
         self, known: _Evidence, status: Status, subject: _Subject, members: Iterable[Status] = ()
@@ -174,6 +200,7 @@ class Ends:
             source=status.source,
             cause=None if cause is None else cause.kind,
             is_proven=cause is not None and cause.is_proven,
+            is_coincidence=cause is not None and cause.is_coincidence,
         )
 
     def _causes(
@@ -184,8 +211,10 @@ class Ends:
         yield from self._member(known, status, subject, members)
         # A request to end says nothing of what the program met.
         if status.by_signal in (None, statuses.ABRT, statuses.BUS):
-            yield from _shortage(known, status, subject)
+            shortages = _shortages(known, status)
+            yield from _filled(shortages, status, subject)
             yield from _pids(known, status, subject.container)
+            yield from _beside(shortages, status)
         yield from _machine_memory(known, status)
         if status.by_signal not in statuses.CRASHES:
             yield from _notice(known, status)
@@ -219,8 +248,12 @@ def _sort_in(known: _Evidence, rows: list[Record]) -> None:
             known.deaths.setdefault(container, []).append(row)
         elif kind == "exit" and row["pgid"] is not None:
             known.exits.setdefault(row["pgid"], []).append(row)
+            if container and row["subject"] == "job":
+                known.residents.setdefault(container, []).append(row)
         elif kind == "exits_counted" and row["exit_code"] is None:
             known.counted.append(row["time"])
+        elif kind == "container_start":
+            known.starts[container] = when
         elif kind == "container_oom":
             known.ooms.setdefault(container, []).append(when)
         elif kind == "teardown_notice":
@@ -229,6 +262,16 @@ def _sort_in(known: _Evidence, rows: list[Record]) -> None:
             known.stops.append((when, _GOING_DOWN[row["reason"]]))
         if kind == "exit" and row["exit_signal"] == statuses.KILL:
             known.kills.append(status_of(row))
+
+
+def _first_process(known: _Evidence, container: str, death: datetime) -> Status | None:
+    """How the oldest job of a container ended, where no engine tells: the container ends with its first process."""
+    rows = [
+        row
+        for row in known.residents.get(container, ())
+        if abs((row["happened"] or row["time"]) - death) <= known.interval + timedelta(seconds=1)
+    ]
+    return status_of(min(rows, key=lambda row: row["start_ticks"] or 0)) if rows else None
 
 
 def _is_of(row: Record, key: Key, job: JobUse, interval: timedelta) -> bool:
@@ -243,9 +286,11 @@ def _is_of(row: Record, key: Key, job: JobUse, interval: timedelta) -> bool:
 
 
 def _within(known: _Evidence, status: Status, sample: datetime) -> bool:
-    """Whether it ended in the interval before a sample, as far as its time is known."""
+    """Whether it ended in the interval before a sample, as far as its time is known; want of memory makes them late."""
     slack = timedelta(seconds=2) if status.is_exact else 3 * known.interval
-    return sample - known.interval - slack <= status.time <= sample + slack
+    # One that takes seconds tells of what happened after it began.
+    until = status.time if status.told == sample else sample + slack
+    return sample - known.step(sample) - slack <= status.time <= until
 
 
 def _container_memory(known: _Evidence, status: Status, container: str | None) -> Iterator[Cause]:
@@ -261,15 +306,15 @@ def _container_memory(known: _Evidence, status: Status, container: str | None) -
     told = [when for when in known.ooms.get(container, ()) if abs(status.time - when) <= slack]
     if not rises and not told:
         return
-    limit = known.limits.get(container, {})
+    limit = known.boxes.get(container, {})
     most, peak = limit.get("memory_limit"), limit.get("memory_peak") or 0
     met = any(row["oom_events"] or row["memory_max_events"] for row in rises)
     is_met = most is not None and (met or peak >= 0.9 * most)
-    why = (
-        f"its container's limit of {units.size(most)} was reached"
-        if is_met
-        else "for lack of memory in its container"
-    )
+    why = "for lack of memory in its container"
+    if is_met:
+        why = f"its container's limit of {units.size(most)} was reached"
+    elif most is not None:  # its last figures were lost, or another limit was met
+        why += f", whose limit is {units.size(most)}"
     if status.by_signal == statuses.KILL:
         yield Cause("memory_limit", f" by the kernel, {why}", is_proven=True)
     elif status.by_signal is None:
@@ -329,31 +374,44 @@ def _shutdown(known: _Evidence, status: Status) -> Iterator[Cause]:
             yield Cause("shutdown", f" at {goal}" if asked else f", at the same time as the {goal}")
 
 
-def _shortage(known: _Evidence, status: Status, subject: _Subject) -> Iterator[Cause]:
-    """A file system without room, or turned read-only, when it ended; who wrote there comes first."""
+def _shortages(known: _Evidence, status: Status) -> list[Shortage]:
+    """The file systems without room, or turned read-only, when it ended; the newest shortage first."""
     # Room is asked for at every sample, the table of mounts every ten seconds at least.
-    late = known.interval + timedelta(seconds=1)
-    near = []
-    for each in known.shortages:
-        if not each.holds(status.time, late + _AT_ONCE if each.kind == "read_only" else late):
-            continue
+    more = {"read_only": timedelta(seconds=1) + _AT_ONCE}
+    found = [
+        each
+        for each in known.shortages
+        if each.holds(status.time, known.step(each.since) + more.get(each.kind, timedelta(seconds=1)))
+    ]
+    return sorted(found, key=lambda each: abs(status.time - each.since))
+
+
+def _filled(shortages: Iterable[Shortage], status: Status, subject: _Subject) -> Iterator[Cause]:
+    """A file system that had just become full, or was found so just after, with its own writing or signal to speak."""
+    for each in shortages:
         passed = status.time - each.since
-        if each.kind == "disk_full" and status.is_exact and timedelta(0) <= passed <= _RECENT:
-            after = f", {_after(passed)} {each.words()}"
-            if wrote := subject.wrote(each):
-                yield Cause(each.kind, f"{after}; it had just written {units.size(wrote)}")
-            elif status.by_signal == statuses.BUS:  # what a mapped file without room brings about
-                yield Cause(each.kind, after)
-        near.append((abs(passed), each))
-    for passed, each in sorted(near, key=itemgetter(0)):
+        if each.kind != "disk_full" or not status.is_exact or passed > _RECENT:
+            continue
+        words = f", {'at the same time' if passed < timedelta(0) else _after(passed)} {each.words()}"
+        if wrote := subject.wrote(each):
+            yield Cause(each.kind, f"{words}; it had just written {units.size(wrote)}")
+        elif status.by_signal == statuses.BUS:  # what a mapped file without room brings about
+            yield Cause(each.kind, words)
+
+
+def _beside(shortages: Iterable[Shortage], status: Status) -> Iterator[Cause]:
+    """A shortage of which nothing but the time speaks."""
+    for each in shortages:
+        passed = abs(status.time - each.since)
         is_new = passed <= _RECENT
         lasting = "" if is_new else f", for {units.duration(passed.total_seconds())} by then"
-        yield Cause(each.kind, f", at the same time {each.words(is_new)}{lasting}")
+        words = f", at the same time {each.words(is_new)}{lasting}"
+        yield Cause(each.kind, words, is_coincidence=True)
 
 
 def _pids(known: _Evidence, status: Status, container: str | None) -> Iterator[Cause]:
     """A fork that its container's limit refused, a little before the end at most."""
-    limit = units.count(known.limits.get(container or "", {}).get("processes_limit"))
+    limit = units.count(known.boxes.get(container or "", {}).get("processes_limit"))
     for row in reversed(known.rises.get(container or "", [])):
         passed = status.time - row["time"]
         is_near = _within(known, status, row["time"])
@@ -370,9 +428,10 @@ def _after(passed: timedelta) -> str:
 _RISES = f"""
     WITH {LIMIT_RISES}
     SELECT * FROM limit_rises WHERE oom_kills > 0 OR pids_max_events > 0 ORDER BY time"""  # noqa: S608
-_LIMITS = """
+_BOXES = """
     SELECT archive, container_id, MAX(memory_limit) AS memory_limit, MAX(processes_limit) AS processes_limit,
-        MAX(GREATEST(COALESCE(memory_peak, 0), COALESCE(memory_used, 0))) AS memory_peak
+        MAX(GREATEST(COALESCE(memory_peak, 0), COALESCE(memory_used, 0))) AS memory_peak,
+        MAX(time) FILTER (WHERE end_boottime IS NULL) AS last_alive
     FROM container GROUP BY archive, container_id"""
 _WRITTEN = """
     SELECT SUM(write_bytes_per_second * interval_seconds) AS written FROM job_rates
@@ -382,4 +441,7 @@ _WRITTEN = """
 _SILENCES = """
     SELECT archive, arg_max(detail, time) AS detail FROM gap
     WHERE collector = 'process' AND reason = 'lifeline' AND detail NOT LIKE 'more began %' GROUP BY archive"""
+_LATE = """
+    SELECT archive, time, interval_seconds FROM node_steps
+    QUALIFY interval_seconds > 1.2 * median(interval_seconds) OVER (PARTITION BY archive)"""
 _MACHINE_KILLS = "SELECT archive, time, oom_kills FROM node_steps WHERE oom_kills > 0 ORDER BY time"

@@ -4,9 +4,9 @@ import csv
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib import resources
 from itertools import pairwise
 from pathlib import Path
+from pkgutil import get_data
 
 from msgspec.structs import asdict
 from vmsonar_archive.system.errors import UsageError, reason_of
@@ -78,7 +78,7 @@ def load_factor(country: str | None, path: Path | None = None) -> Factor:
     if path is not None:
         return _time_varying(path)
     wanted = (country or "World").upper()
-    table = resources.files("vmsonar_inspect").joinpath("facts/factors.tsv").read_text(encoding="utf-8")
+    table = (get_data("vmsonar_inspect", "facts/factors.tsv") or b"").decode()
     rows = [row for row in csv.reader(table.splitlines(), delimiter="\t") if not row[0].startswith("#")]
     for code, grams, year in rows:
         if code.upper() == wanted:

@@ -128,7 +128,7 @@ _WORTH_TELLING = 60.0
 
 def _is_bad_end(job: JobUse) -> bool:
     end = job.ending
-    if end.cause is not None and end.cause != "shutdown":
+    if end.cause is not None and end.cause != "shutdown" and not end.is_coincidence:
         return True
     if end.exit_signal is not None:
         return end.exit_signal in CRASHES

@@ -1,5 +1,6 @@
 """File systems: how full each became and how fast, and the times at which it had no room or could not be written."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,6 +18,8 @@ FULL_BYTES = 16 * 2**20
 _TOO_FEW = 2**16
 _LEAST_SIZE = 2**20
 FULL_INODES = 100
+#: Engines name layers and volumes by these; people know them by their first digits.
+_LONG_ID = r"\b[0-9a-f]{64}\b"
 
 _FULL = (
     f"bytes_available <= {FULL_BYTES} AND bytes_total >= {_LEAST_SIZE}"
@@ -83,7 +86,7 @@ class Shortage:
 def query_shortages(queries: Queries) -> dict[str, list[Shortage]]:
     """The shortages of each archive."""
     found = [
-        (row["archive"], shortage)
+        (row, shortage)
         for kind, (lacks, least, known) in _KINDS.items()
         for row, shortage in _spells(
             kind,
@@ -98,9 +101,10 @@ def query_shortages(queries: Queries) -> dict[str, list[Shortage]]:
             ),
         )
     ]
-    return {
-        archive: [shortage for _, shortage in rows] for archive, rows in grouped(found, itemgetter(0)).items()
-    }
+    # A full disk fills every overlay on it: it is named before them.
+    found.sort(key=lambda each: each[0]["fs_type"] == "overlay")
+    by_archive = grouped(found, lambda each: each[0]["archive"])
+    return {archive: [shortage for _, shortage in rows] for archive, rows in by_archive.items()}
 
 
 def _spells(kind: str, rows: list[Record]) -> Iterator[tuple[Record, Shortage]]:
@@ -110,7 +114,8 @@ def _spells(kind: str, rows: list[Record]) -> Iterator[tuple[Record, Shortage]]:
             # What was read-only from the first is meant to be.
             if row["lacks"] and (place or kind != "read_only"):
                 until = own[place + 1]["since"] if place + 1 < len(own) else None
-                yield row, Shortage(kind, place_of(row), row["least"], row["since"], until, row["fell"])
+                place_name = re.sub(_LONG_ID, lambda found: found[0][:12], place_of(row))
+                yield row, Shortage(kind, place_name, row["least"], row["since"], until, row["fell"])
 
 
 def place_of(row: Record) -> str:

@@ -69,7 +69,8 @@ class Ending(msgspec.Struct, kw_only=True, frozen=True):
             "shutdown; null: nothing points to one"
         ),
     ] = None
-    is_proven: Annotated[bool, about("false: the cause was only near in time")] = False
+    is_proven: Annotated[bool, about("false: another reading is left")] = False
+    is_coincidence: Annotated[bool, about("nothing but the time speaks for the cause")] = False
 
 
 class JobUse(AnswerPart):

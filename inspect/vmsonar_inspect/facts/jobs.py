@@ -73,6 +73,8 @@ def query_jobs(
     profiles = queries.by((*JOB_KEY, "measure"), _PROFILE)
     cards = queries.by(JOB_KEY, _GPU) if queries.has("gpu_process") else {}
     last = queries.by("archive", _LAST)
+    if deep:
+        queries.require_members()
     busiest = queries.by(JOB_KEY, _BUSIEST) if deep else {}
     jobs = {}
     for key, row in queries.by(JOB_KEY, view("job_usage", totals="job_sums").query).items():
@@ -164,28 +166,16 @@ _STARTERS = (
     "bash|sh|dash|zsh|fish|ksh|timeout|nohup|nice|ionice|chrt|setsid|env|sudo|su|time|xargs|stdbuf|taskset|numactl|"
     "watch|flock|script|strace|unshare|nsenter|systemd-run|runuser|tini|dumb-init"
 )
-_IS_STARTER = f"regexp_matches(COALESCE(u.command, u.program), '^-?(/[^ ]*/)?({_STARTERS})( |$)')"
-
-# A process hardly ever changes its job: take the one its rows name.
-_MEMBERS = """
-    SELECT archive, boot, pid, start_ticks, MAX(pgid) AS pgid, MIN(seq) AS first_seq
-    FROM process WHERE pgid IS NOT NULL GROUP BY archive, boot, pid, start_ticks"""
+_IS_STARTER = f"regexp_matches(COALESCE(command, program), '^-?(/[^ ]*/)?({_STARTERS})( |$)')"
 
 # Many short processes of one program count together; where nothing used CPU time, what was started counts.
 _BUSIEST = f"""
-    WITH members AS ({_MEMBERS}),
-    programs AS (
-        SELECT m.archive, m.boot, m.pgid,
-            arg_max(COALESCE(u.command, u.program), (COALESCE(u.cpu_seconds, 0), -m.pid)) AS command,
-            SUM(COALESCE(u.cpu_seconds, 0)) + CASE WHEN bool_or({_IS_STARTER}) THEN 0 ELSE 0.001 END AS cpu_seconds
-        FROM members AS m
-        JOIN process_usage AS u
-            ON m.archive = u.archive AND m.boot = u.boot AND m.pid = u.pid AND m.start_ticks = u.start_ticks
-        GROUP BY m.archive, m.boot, m.pgid, u.program
+    WITH programs AS (
+        SELECT {_KEY}, arg_max(COALESCE(command, program), (COALESCE(cpu_seconds, 0), -pid)) AS command,
+            SUM(COALESCE(cpu_seconds, 0)) + CASE WHEN bool_or({_IS_STARTER}) THEN 0 ELSE 0.001 END AS cpu_seconds
+        FROM job_members WHERE pgid <> 0 GROUP BY {_KEY}, program
     )
-    SELECT j.archive, j.boot, j.pgid, j.start_ticks, arg_max(p.command, (p.cpu_seconds, p.command)) AS command
-    FROM latest_job_info AS j JOIN programs AS p USING (archive, boot, pgid)
-    WHERE j.pgid <> 0 GROUP BY ALL"""  # noqa: S608
+    SELECT {_KEY}, arg_max(command, (cpu_seconds, command)) AS command FROM programs GROUP BY ALL"""  # noqa: S608
 
 
 def query_contexts(queries: Queries, judged: dict[Key, JobUse], deep: bool) -> dict[Key, JobContext]:
@@ -250,24 +240,11 @@ _IDLE = f"""
 
 # Workers are the members that lived for most of the job and run the same program as the busiest of them.
 _WORKERS = f"""
-    WITH spans AS (
-        SELECT {_KEY}, COUNT(*) AS samples, MIN(seq) AS first_seq, MAX(seq) AS last_seq
-        FROM job JOIN judged_jobs USING ({_KEY}) GROUP BY {_KEY}
-    ),
-    members AS ({_MEMBERS}),
-    used AS (
-        SELECT j.archive, j.boot, j.pgid, j.start_ticks, u.cpu_seconds, u.program, u.samples >= j.samples / 2 AS lasting
-        FROM spans AS j
-        JOIN members AS m ON j.archive = m.archive AND j.boot = m.boot AND j.pgid = m.pgid
-            AND m.first_seq BETWEEN j.first_seq AND j.last_seq
-        JOIN process_usage AS u
-            ON m.archive = u.archive AND m.boot = u.boot AND m.pid = u.pid AND m.start_ticks = u.start_ticks
-    ),
-    workers AS (
-        SELECT used.*, lasting AND program IS NOT DISTINCT FROM first_value(program) OVER (
+    WITH workers AS (
+        SELECT *, lasting AND program IS NOT DISTINCT FROM first_value(program) OVER (
             PARTITION BY {_KEY}, lasting ORDER BY cpu_seconds DESC
         ) AS works
-        FROM used
+        FROM job_members JOIN judged_jobs USING ({_KEY})
     )
     SELECT {_KEY}, NULLIF(COUNT(*) FILTER (WHERE works), 0) AS workers, SUM(cpu_seconds) AS seen_cpu_seconds,
         MAX(cpu_seconds) FILTER (WHERE works) / NULLIF(SUM(cpu_seconds) FILTER (WHERE works), 0) AS top_worker_share

@@ -29,7 +29,7 @@ class Queries:
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
-        self._has_node_steps = False
+        self._kept: set[str] = set()
 
     def rows(self, sql: str, **values: Any) -> list[Record]:
         """The rows of a query; times come back in UTC."""
@@ -48,9 +48,16 @@ class Queries:
 
     def require_node_steps(self) -> None:
         """Computes the table of the machine's intervals, once."""
-        if not self._has_node_steps:
-            self.connection.execute(_NODE_STEPS)
-            self._has_node_steps = True
+        self._require("node_steps", _NODE_STEPS)
+
+    def require_members(self) -> None:
+        """Computes the table of every job's processes and what each used, once; it reads all rows of processes."""
+        self._require("job_members", _JOB_MEMBERS)
+
+    def _require(self, table: str, sql: str) -> None:
+        if table not in self._kept:
+            self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS {sql}")
+            self._kept.add(table)
 
     def keep(self, table: str, columns: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Replaces a temporary table by these rows."""
@@ -68,15 +75,38 @@ def names_of(key: Key) -> dict[str, Any]:
     return dict(zip(("archive", "boot", "pgid", "start"), key, strict=True))
 
 
+# The recorder itself runs while it counts the tasks that do.
 _NODE_STEPS = """
-    CREATE OR REPLACE TEMP TABLE node_steps AS
     SELECT r.archive, r.run, r.seq, r.time, r.interval_seconds, r.cpus, r.cpu_busy_cores, r.cpu_seconds,
         r.cpu_steal_cores, r.memory_total, r.memory_used, r.swap_used, r.pages_swapped_in_per_second,
         r.pages_swapped_out_per_second, r.major_faults_per_second, r.forks_per_second, r.oom_kills,
         r.disk_read_bytes_per_second,
         r.disk_write_bytes_per_second, r.net_received_bytes_per_second, r.net_sent_bytes_per_second,
-        r.cpu_some_share, r.memory_some_share, r.io_some_share, n.tasks_runnable
+        r.cpu_some_share, r.memory_some_share, r.io_some_share,
+        CASE WHEN n.tasks_runnable > 0 THEN n.tasks_runnable - 1 ELSE n.tasks_runnable END AS tasks_runnable
     FROM node_rates AS r JOIN node AS n USING (archive, run, boot, seq)"""
+
+
+# A process hardly ever changes its job: take the one its rows name. The kernel's two counters of a process's own memory
+# are not of one moment, and may differ the wrong way.
+_JOB_MEMBERS = """
+    WITH spans AS (
+        SELECT archive, boot, pgid, start_ticks, COUNT(*) AS samples, MIN(seq) AS first_seq, MAX(seq) AS last_seq
+        FROM job GROUP BY ALL
+    ),
+    members AS (
+        SELECT archive, boot, pid, start_ticks, MAX(pgid) AS pgid, MIN(seq) AS first_seq
+        FROM process WHERE pgid IS NOT NULL GROUP BY ALL
+    )
+    SELECT j.archive, j.boot, j.pgid, j.start_ticks, u.pid, u.program, u.command, u.first_time, u.last_time, u.samples,
+        u.samples >= j.samples / 2 AS lasting, u.cpu_seconds,
+        CASE WHEN u.memory_peak < 0 THEN 0 ELSE u.memory_peak END AS memory_peak_bytes,
+        u.resident_peak, u.read_bytes, u.write_bytes, u.own_read_bytes, u.own_write_bytes
+    FROM spans AS j
+    JOIN members AS m ON j.archive = m.archive AND j.boot = m.boot AND j.pgid = m.pgid
+        AND m.first_seq BETWEEN j.first_seq AND j.last_seq
+    JOIN process_usage AS u
+        ON m.archive = u.archive AND m.boot = u.boot AND m.pid = u.pid AND m.start_ticks = u.start_ticks"""
 
 
 #: Whether all cores were busy in an interval while tasks waited for one; null where that is not known.

@@ -44,6 +44,8 @@ class Status:
     detail: str | None = None
     #: Whether the time is that of the end, and not of the sample that found it.
     is_exact: bool = False
+    #: The sample that told it.
+    told: datetime | None = None
 
     @property
     def is_known(self) -> bool:
@@ -105,6 +107,7 @@ def status_of(row: Record) -> Status:
         source=row["exit_source"] or ("engine" if row["event_type"] == "container_die" else None),
         program=row["program"],
         started_by=row["started_by"],
-        detail=row["detail"] if row["event_type"] == "exit" else None,
+        detail=row["detail"] if row["event_type"] == "exit" else "no engine told it",
         is_exact=row["happened"] is not None,
+        told=row["time"],
     )

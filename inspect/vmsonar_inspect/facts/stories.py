@@ -36,6 +36,7 @@ def query_course(
 
 def query_processes(queries: Queries, key: Key) -> list[ProcessUse]:
     """The busiest processes of a job."""
+    queries.require_members()
     columns = {"first": "first_time", "last": "last_time", "resident_peak_bytes": "resident_peak"}
     return [
         struct_of(ProcessUse, row, columns, command=row["command"] or row["program"])
@@ -45,6 +46,7 @@ def query_processes(queries: Queries, key: Key) -> list[ProcessUse]:
 
 def query_programs(queries: Queries, key: Key) -> list[ProgramUse]:
     """All processes of a job by their program, busiest first."""
+    queries.require_members()
     return [struct_of(ProgramUse, row, {}) for row in queries.rows(_PROGRAMS, **names_of(key))]
 
 
@@ -68,23 +70,11 @@ _CARDS = f"""
     WHERE archive = $archive AND boot = $boot AND pgid = $pgid AND $start IS NOT NULL
     GROUP BY 1"""  # noqa: S608
 
-# The kernel's two counters of a process's own memory are not of one moment, and may differ the wrong way.
-_USED = """
-    WITH span AS (
-        SELECT MIN(seq) AS first_seq, MAX(seq) AS last_seq FROM job
-        WHERE archive = $archive AND boot = $boot AND pgid = $pgid AND start_ticks = $start
-    ),
-    members AS (
-        SELECT DISTINCT archive, boot, pid, start_ticks FROM process, span
-        WHERE archive = $archive AND boot = $boot AND pgid = $pgid AND seq BETWEEN first_seq AND last_seq
-    ),
-    used AS (
-        SELECT u.*, CASE WHEN u.memory_peak < 0 THEN 0 ELSE u.memory_peak END AS memory_peak_bytes
-        FROM process_usage AS u JOIN members USING (archive, boot, pid, start_ticks)
-    )"""
-_MEMBERS = f"{_USED} SELECT * FROM used ORDER BY cpu_seconds DESC NULLS LAST, pid LIMIT {_PROCESSES}"  # noqa: S608
+_OF_JOB = (
+    "FROM job_members WHERE archive = $archive AND boot = $boot AND pgid = $pgid AND start_ticks = $start"
+)
+_MEMBERS = f"SELECT * {_OF_JOB} ORDER BY cpu_seconds DESC NULLS LAST, pid LIMIT {_PROCESSES}"
 _PROGRAMS = f"""
-    {_USED}
     SELECT program, COUNT(*) AS processes, SUM(cpu_seconds) AS cpu_seconds, MAX(memory_peak_bytes) AS memory_peak_bytes,
         SUM(own_read_bytes) AS own_read_bytes, SUM(own_write_bytes) AS own_write_bytes
-    FROM used GROUP BY program ORDER BY cpu_seconds DESC NULLS LAST, program"""  # noqa: S608
+    {_OF_JOB} GROUP BY program ORDER BY cpu_seconds DESC NULLS LAST, program"""

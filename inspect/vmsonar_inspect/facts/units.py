@@ -90,6 +90,11 @@ def latency(seconds: float | None) -> str:
     return f"{_three(seconds * 1000)} ms" if seconds < 1 else f"{_three(seconds)} s"
 
 
+def elapsed(seconds: float | None) -> str:
+    """How long something took, if it was short to the hundredth of a second: `0.52 s`."""
+    return f"{seconds:.2f} s" if seconds is not None and seconds < 120 else duration(seconds)
+
+
 def hours(seconds: float | None) -> str:
     """CPU or GPU time: `1.5 h`; short times in minutes and seconds."""
     if seconds is None:
@@ -155,7 +160,7 @@ def mark(
 
 def plural(number: float | None, noun: str) -> str:
     """`1 core`, `2 cores`."""
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+    return f"{count(number)} {noun}" + ("" if number == 1 else "s")
 
 
 def clock(moment: datetime | None, zone: tzinfo) -> str:

@@ -1,20 +1,31 @@
 """The card of one command: what ended it, what it used, what it waited for, what would have been enough."""
 
 from collections.abc import Iterator
+from textwrap import wrap
 
 from vmsonar_archive.system.text import plain
 
 from vmsonar_inspect.facts import units
+from vmsonar_inspect.facts.fields import shown_field
 from vmsonar_inspect.facts.runs import RunUse
 
-_WIDTH = 80
 _LABEL = 12
+# Sentences, which may take two lines each; so may the path of the record, which is not cut. With all else that makes
+# 23 lines of 80 columns at most.
+_FOLDED = ("ended", "verdict")
+_SOURCES = {"cgroup": "control group", "wait4": "wait4", "record": "by the record"}
 
 
-def card_lines(run: RunUse, width: int = _WIDTH) -> list[str]:
-    """At most 24 lines, none wider than the width."""
-    lines = [f"{label:<{_LABEL}}{words}" for label, words in card_rows(run)]
-    return [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
+def card_lines(run: RunUse, width: int = 80) -> list[str]:
+    """Few enough for a screen of 24 lines, none wider than the width."""
+    lines = []
+    for label, words in card_rows(run):
+        parts = wrap(words, width - _LABEL) if label in _FOLDED else [words]
+        folded = parts if len(parts) < 3 else [parts[0], " ".join(parts[1:])]
+        lines += [f"{'' if line else label:<{_LABEL}}{part}" for line, part in enumerate(folded)]
+    last = lines.pop() if run.archive else None
+    cut = [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
+    return [*cut, last] if last else cut
 
 
 def card_markdown(run: RunUse) -> str:
@@ -28,77 +39,56 @@ def card_markdown(run: RunUse) -> str:
 
 def card_rows(run: RunUse) -> Iterator[tuple[str, str]]:
     """Each line of the card: its label, and what there is to say."""
-    yield "command", plain(run.command or units.UNKNOWN)
-    when = "" if run.ended is None else f" at {run.ended:%Y-%m-%d %H:%M:%S} UTC"
-    yield "ended", f"{plain(run.ended_by or units.UNKNOWN)}{when}"
+
+    def told(name: str) -> str:
+        return shown_field(RunUse, name).marked(run)
+
+    yield "command", told("command")
+    yield "ended", told("ended_by") + ("" if run.ended is None else f" at {run.ended:%Y-%m-%d %H:%M:%S} UTC")
     if run.trouble:
-        yield "record", f"none or not all: {plain(run.trouble)}" if not run.samples else plain(run.trouble)
-    yield "elapsed", seconds(run.elapsed_seconds)
-    yield "CPU", _cpu(run)
-    yield from _doubt(run)
-    yield "memory", _memory(run)
+        yield "record", f"{'not whole' if run.samples else 'none'}: {told('trouble')}"
+    yield "elapsed", told("elapsed_seconds")
+    yield "CPU", f"{told('cpu_seconds')}, {_cores(run)}, {_SOURCES.get(run.cpu_source or '', 'not known')}"
+    if not run.is_agreed:
+        yield "", f"the record has {told('recorded_cpu_seconds')}"
+    yield "memory", _memory(run, f"peak {told('memory_peak_bytes')}")
     if run.read_bytes is not None:
-        least = "≥" if run.io_is_lower_bound else ""
-        moved = f"read {least}{units.size(run.read_bytes)}, written {least}{units.size(run.write_bytes)}"
-        yield "disk", moved
+        yield "disk", f"read {told('read_bytes')}, written {told('write_bytes')}"
     if run.received_bytes is not None:
-        yield (
-            "network",
-            f"received {units.size(run.received_bytes)}, sent {units.size(run.sent_bytes)} (all of the machine)",
-        )
+        yield "network", f"received {told('received_bytes')}, sent {told('sent_bytes')} (all of the machine)"
     if run.gpu_util is not None:
-        yield "GPUs", f"{units.percent(run.gpu_util)} busy on average (all of the machine)"
-    waits = {"CPU": run.waited_cpu, "memory": run.waited_memory, "disk": run.waited_io}
-    known = [f"{name} {units.share(value)}" for name, value in waits.items() if value is not None]
-    if known:
+        yield "GPUs", f"{told('gpu_util')} busy on average (all of the machine)"
+    if run.waited_cpu is not None:
         whose = "of its own" if run.waited_source == "cgroup" else "anybody on the machine"
-        yield "waited for", f"{', '.join(known)} of the time ({whose})"
-    yield from _programs(run)
+        waits = f"CPU {told('waited_cpu')}, memory {told('waited_memory')}, disk {told('waited_io')}"
+        yield "waited for", f"{waits} of the time ({whose})"
+    for place, each in enumerate(run.programs[: 2 if run.verdicts else 3]):
+        share = (each.cpu_seconds or 0) / run.cpu_seconds if run.cpu_seconds else 0
+        much = "" if each.cpu_seconds is None else f", {units.share(min(1.0, share))} of the CPU"
+        least = "≥" if run.unnamed_processes else ""
+        yield "" if place else "inside", f"{plain(each.program)} \u00d7 {least}{each.processes}{much}"
     if run.energy.joules is not None:
-        emitted = units.grams(run.energy.grams_co2e)
-        yield "energy", f"{units.energy(run.energy.joules, run.energy.source)}, {emitted} CO2e"
+        yield "energy", f"{told('energy')}, {units.grams(run.energy.grams_co2e)} CO2e"
     if run.left_behind:
-        yield (
-            "left",
-            f"{units.plural(run.left_behind, 'process')[:40]} ran on after its end".replace("ss s", "sses"),
-        )
-    for verdict in run.verdicts[:2]:
-        yield "verdict", verdict
+        yield "left", f"{run.left_behind} process{'es' * (run.left_behind > 1)} ran on after its end"
+    yield from (("verdict", verdict) for verdict in run.verdicts[:2])
     if run.size:
         yield "enough", run.size
     if run.archive:
-        yield "record", plain(run.archive)
+        yield "record", told("archive")
 
 
-def seconds(value: float | None) -> str:
-    """An elapsed time, of a short command to the hundredth of a second."""
-    return f"{value:.2f} s" if value is not None and value < 120 else units.duration(value)
+def _cores(run: RunUse) -> str:
+    text = f"{units.cores(run.cores)} cores"
+    if run.cores is None or not run.cores_available:
+        return text
+    return f"{text} of {run.cores_available:g} ({units.share(run.cores / run.cores_available)})"
 
 
-def _cpu(run: RunUse) -> str:
-    text = f"{units.hours(run.cpu_seconds)}, {units.cores(run.cores)} cores"
-    if run.cores is not None and run.cores_available:
-        text += f" of {run.cores_available:g} ({units.share(run.cores / run.cores_available)})"
-    sources = {"cgroup": "control group", "wait4": "wait4", "record": "by the record"}
-    return f"{text}, {sources.get(run.cpu_source or '', 'not known')}"
-
-
-def _doubt(run: RunUse) -> Iterator[tuple[str, str]]:
-    """By how much the record and the totals differ, where that is more than what ticks round off."""
-    exact, low, high = run.cpu_seconds, run.recorded_cpu_seconds_low, run.recorded_cpu_seconds_high
-    if run.cpu_source == "record" or exact is None or low is None or high is None:
-        return
-    slack = 0.01 * exact + 0.05
-    if not low - slack <= exact <= high + slack:
-        yield "", f"the record has {units.hours(run.recorded_cpu_seconds)}"
-
-
-def _memory(run: RunUse) -> str:
-    peak, low, high = run.memory_peak_bytes, run.memory_peak_low_bytes, run.memory_peak_high_bytes
-    if peak is None:
-        text = f"largest process {units.size(run.resident_peak_bytes)}"
-    else:
-        text = f"peak {units.mark(units.size, peak, low, high)}{units.size(peak)}"
+def _memory(run: RunUse, text: str) -> str:
+    if run.memory_peak_bytes is None:
+        of_one = run.resident_peak_bytes
+        text = units.UNKNOWN if of_one is None else f"largest process {units.size(of_one)}"
     if run.memory_total_bytes:
         text += f" of {units.size(run.memory_total_bytes)}"
     if run.memory_limit_bytes and run.memory_limit_bytes < (run.memory_total_bytes or 0):
@@ -106,10 +96,3 @@ def _memory(run: RunUse) -> str:
     if run.memory_charged_peak_bytes is not None:
         text += f", charged {units.size(run.memory_charged_peak_bytes)} with cache"
     return text
-
-
-def _programs(run: RunUse) -> Iterator[tuple[str, str]]:
-    for place, each in enumerate(run.programs[:3]):
-        share = "" if not run.cpu_seconds or each.cpu_seconds is None else each.cpu_seconds / run.cpu_seconds
-        much = f", {units.share(min(1.0, share))} of the CPU" if isinstance(share, float) else ""
-        yield "inside" if place == 0 else "", f"{plain(each.program)} \u00d7 {each.processes}{much}"

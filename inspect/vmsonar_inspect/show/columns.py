@@ -65,7 +65,8 @@ def _how_ended(job: JobUse) -> str:
     if not job.ended:
         return "running"
     words = shown_field(JobUse, "ending.words").write(job.ending.words)
-    return "not known" if words.startswith("not known") and job.ending.cause is None else words
+    is_bare = job.ending.cause is None or job.ending.is_coincidence
+    return "not known" if words.startswith("not known") and is_bare else words
 
 
 _JOBS = (

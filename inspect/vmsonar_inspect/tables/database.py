@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from vmsonar_archive.parquet.schema import TABLES
 from vmsonar_archive.read.findings import Finding
 from vmsonar_archive.records.sets import Span
-from vmsonar_archive.system.errors import FormatError, UsageError, VmsonarError
+from vmsonar_archive.system.errors import FormatError, UsageError, VmsonarError, missing_extra
 from vmsonar_archive.system.progress import Progress
 
 from vmsonar_inspect.tables.cache import Cache, usual_cache
@@ -293,6 +293,4 @@ def open_tables(
 
 def _need(package: str) -> None:
     if find_spec(package) is None:
-        raise VmsonarError(
-            f"a frame of {package} needs {package}, which is not installed: pip install {package}"
-        )
+        raise missing_extra(package, f"a frame of {package}")

@@ -25,6 +25,7 @@ VIEWS: tuple[str, ...] = (
     "fabric_rates",
     "pressure_rates",
     "energy_rates",
+    "node_clocks",
     "node_rates",
     "node_usage",
     "process_totals",
@@ -118,12 +119,17 @@ def _of(measure: str, column: str) -> str:
 
 
 def _gap(gap: str) -> str:
-    """How much further apart a total and its bound are at the end of the record than at its beginning."""
+    """How much further apart a total and its bound are at the end of the record than at its beginning.
+
+    Total and bounds are rounded to ticks, each by itself: a gap from before the record may differ by two of them.
+    """
     counter = _GAPS[gap.rpartition("_")[0]]
     is_late = f"{_of(gap, 'first_boottime')} > {_of(counter, 'first_boottime')}"
-    first = f"COALESCE({_of(gap, 'first_value')}, 0.0)"
+    end = _gap_at_end(gap, counter)
+    grown = f"{end} - COALESCE({_of(gap, 'first_value')}, 0.0)"
+    rounding = "2.5 / MAX(t.ticks_per_second)" if counter == "cpu" else "0.0"
     began = f"BOOL_OR(measure = '{counter}' AND begins) OR {is_late}"
-    return f"{_gap_at_end(gap, counter)} - CASE WHEN {began} THEN 0.0 ELSE {first} END"
+    return f"CASE WHEN {began} THEN {end} WHEN ABS({grown}) <= {rounding} THEN 0.0 ELSE {grown} END"
 
 
 def _doubted(flag: str, *names: str) -> str:
@@ -176,6 +182,10 @@ def _doubts() -> str:
     )
 
 
+#: The CPU time that the machine had while a job was seen.
+_HAD = "r.recorded_seconds * r.cpus"
+
+
 def _bounds(name: str, figure: str, whole: bool = True) -> str:
     """The columns with the least and the most that a figure can be, null where they are the figure itself."""
     below, above = f"r.{name}_below", f"r.{name}_above"
@@ -183,6 +193,8 @@ def _bounds(name: str, figure: str, whole: bool = True) -> str:
     least, most = f"GREATEST(r.{figure} - {low}, 0.0)", f"r.{figure} + {high}"
     if whole:
         least, most = f"CAST({least} AS BIGINT)", f"CAST({most} AS BIGINT)"
+    else:
+        most = f"CASE WHEN {most} > {_HAD} THEN {_HAD} ELSE {most} END"
     return (
         f"CASE WHEN {low} > 0 AND r.{figure} > 0 THEN {least} END AS {figure}_low, "
         "-- least that it can be, where that is another figure\n"
@@ -196,6 +208,7 @@ _PROCESS = {
     "source": "process",
     "number": "pid",
     "alive": "cpu",
+    "cpu_time": "r.cpu_seconds",
     "doubts": _doubts(),
     "runtime": "r.runtime_seconds",
     "until": "boottime",
@@ -207,6 +220,9 @@ _JOB = {
     "source": "job",
     "number": "pgid",
     "alive": "processes",
+    # What is not exact is no more than the machine had.
+    "cpu_time": f"CASE WHEN r.unattributed AND r.cpu_seconds > {_HAD} THEN {_HAD} ELSE r.cpu_seconds END "
+    "AS cpu_seconds",
     "doubts": _doubts(),
     "until": "CASE WHEN end_boottime < boottime THEN end_boottime ELSE boottime END",
     "runtime": "CASE WHEN n.job_source = 'no_group' THEN NULL ELSE r.runtime_seconds END AS runtime_seconds",

@@ -32,7 +32,7 @@ def test_header_is_what_the_standard_library_writes() -> None:
 
 def test_name_tells_node_archive_and_time(bundle: Path) -> None:
     node, last, archive = bundle.stem.split("_")
-    assert (node, last, len(archive)) == ("web1", "20261116T140430", 8)
+    assert (node, last, len(archive)) == ("web1", "20261116T1404", 8)
 
 
 def test_two_runs_are_byte_identical(archive: Path, bundle: Path, tmp_path: Path) -> None:

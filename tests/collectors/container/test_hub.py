@@ -173,6 +173,13 @@ def test_a_companion_that_cannot_listen_says_so_in_one_line(tmp_path):
     )
 
 
+def test_a_group_is_read_when_the_engine_tells_of_a_kill_in_it(hub, monkeypatch):
+    looked = []
+    monkeypatch.setattr(Lives, "look", lambda _, container_id: looked.append(container_id))
+    hub.put(ContainerEvent(container_id=A, action="oom", time_ns=1))
+    wait_until(lambda: looked == [A], 30, "a look at the group")
+
+
 def test_a_process_that_is_in_no_container_is_not_watched():
     lives = Lives(Host(), limit=64)
     assert not lives.found(A, os.getpid())

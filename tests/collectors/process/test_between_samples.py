@@ -13,6 +13,7 @@ from vmsonar_archive.records import JobRow
 from tests.collectors.process.recorder import Recorder, recording
 from tests.parts import requires
 from tests.real.wait import let_pass
+from vmsonar.config.schema import Config, Lifeline
 
 pytestmark = requires("connector")
 
@@ -153,3 +154,126 @@ def test_many_small_children_lose_nothing_to_rounding(recorder: Recorder) -> Non
     recorder.sample()
     used = after.children_user + after.children_system - before.children_user - before.children_system
     assert cpu(last_row(recorder, parent)) == pytest.approx(used, abs=0.05)
+
+
+def family(members: int, seconds: float, waits: bool = True) -> tuple[int, int]:
+    """A parent in a group of its own whose children end at once; when told, it waits for them or not, and ends."""
+    told, tell = os.pipe()
+    parent = os.fork()
+    if not parent:
+        os.setpgid(0, 0)
+        for _ in range(members):
+            if not os.fork():
+                burn(seconds)
+                os._exit(0)
+        os.read(told, 1)
+        for _ in range(members if waits else 0):
+            os.wait()
+        os._exit(0)
+    os.close(told)
+    return parent, tell
+
+
+def children_used(before: os.times_result) -> float:
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["waited for", "left to others"])
+def test_zombies_that_a_sample_saw_count_once(recorder: Recorder, waits: bool) -> None:
+    """The lifeline read their last figures, a sample saw them too, and then somebody's counters have them."""
+    parent, tell = family(12, 0.05, waits)
+    let_pass(1.0)  # long enough for the lifeline to bury them
+    recorder.sample()
+    os.write(tell, b"x")
+    os.close(tell)
+    os.waitpid(parent, 0)
+    for _ in range(3):
+        let_pass(0.3)
+        recorder.sample()
+    assert cpu(last_row(recorder, parent)) == pytest.approx(12 * 0.05, abs=0.15)  # forking costs, too
+
+
+def test_a_whole_family_between_two_samples_counts_once(recorder: Recorder) -> None:
+    """Of the parent all figures are known, since it was a zombie itself: its children are in those and nowhere else."""
+    before = os.times()
+    parent, tell = family(12, 0.02)
+    let_pass(1.3)  # shorter groups belong to the job that started them
+    os.write(tell, b"x")
+    os.close(tell)
+    os.waitid(os.P_PID, parent, os.WEXITED | os.WNOWAIT)
+    let_pass(0.6)
+    os.waitpid(parent, 0)
+    recorder.sample()
+    assert cpu(last_row(recorder, parent)) == pytest.approx(children_used(before), abs=0.04)
+
+
+def test_a_short_child_of_another_user_counts_for_that_user(recorder: Recorder) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to become somebody else")
+    other = 54321 + os.getpid() % 1000
+    pid = os.fork()
+    if not pid:
+        os.setuid(other)
+        burn(0.1)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    let_pass(0.3)
+    recorder.sample()
+    theirs = {
+        (info.pgid, info.start_ticks)
+        for sample in recorder.samples
+        for info in sample.job_info
+        if info.user_id == other
+    }
+    rows = [row for row in recorder.samples[-1].job if (row.pgid, row.start_ticks) in theirs]
+    assert sum(map(cpu, rows)) == pytest.approx(0.1, abs=0.03)
+
+
+def test_a_job_whose_last_member_goes_elsewhere_ends_then(recorder: Recorder) -> None:
+    """setpgid(2) has no event: the end lies between two looks."""
+    told, tell = os.pipe()
+    leader = os.fork()
+    if not leader:
+        os.setpgid(0, 0)
+        if not os.fork():
+            os.read(told, 1)
+            os.setpgid(0, 0)
+            time.sleep(1.5)
+            os._exit(0)
+        os._exit(0)
+    os.waitpid(leader, 0)
+    let_pass(1.2)
+    recorder.sample()
+    assert last_row(recorder, leader).processes == 1
+    os.write(tell, b"x")
+    left = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    let_pass(0.5)
+    recorder.sample()
+    row = last_row(recorder, leader)
+    assert (row.processes, row.end_boottime) == (0, None)
+    assert row.end_boottime_low is not None
+    assert row.end_boottime_high is not None
+    assert row.end_boottime_low <= left <= row.end_boottime_high
+
+
+def test_without_the_lifeline_a_zombie_has_ended() -> None:
+    """Its parent waits much later: the job lasted until it was first seen as a zombie, at most."""
+    with recording(Config(lifeline=Lifeline(connector="none"))) as recorder:
+        recorder.sample()
+        pid = child("stop")
+        os.waitpid(pid, os.WUNTRACED)
+        alive = recorder.sample()
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        ended = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        recorder.sample()
+        found = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        let_pass(0.3)
+        recorder.sample()
+        os.waitpid(pid, 0)
+        recorder.sample()
+        row = last_row(recorder, pid)
+    assert row.end_boottime_low == alive.boottime
+    assert row.end_boottime_high is not None
+    assert ended <= row.end_boottime_high <= found

@@ -64,6 +64,24 @@ def test_an_exit_code(recorder: Recorder, text: str, code: int, seen: bool) -> N
     assert (row.exit_code, row.exit_signal) == (code, None)
 
 
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_job_that_is_older_than_the_recorder(code: int) -> None:
+    script = f"sh -c 'sleep 1.5; exit 9'; sleep 0.5; exit {code}"
+    with subprocess.Popen(["sh", "-c", script], process_group=0) as job:
+        let_pass(0.3)
+        with recording() as recorder:
+            recorder.sample()
+            job.wait()
+            let_pass(0.5)  # nobody can look at what is long gone
+            recorder.sample()
+            found = exits(recorder, job.pid)
+    assert [(row.subject, row.pgid, row.exit_code) for row in found] == [
+        ("process", job.pid, 9),
+        ("job", job.pid, code),
+    ]
+    assert found[1].start_ticks is not None
+
+
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGSEGV", "SIGABRT", "SIGPIPE", "SIGXFSZ"])
 def test_a_signal(recorder: Recorder, name: str) -> None:
     row = end_of(recorder, sh(f"kill -{name[3:]} $$"))

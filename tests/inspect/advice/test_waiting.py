@@ -85,12 +85,10 @@ def test_nothing_waited_is_said_only_where_the_figures_say_so(tmp_path: Path) ->
         "some": (False, waited.format("12 %")),
         "odd": (None, waited.format("60 %") + ", but no rule knows why"),
     }
-    # Without pressure stall information the tasks that were ready to run speak.
-    assert waiting({"cpus": 2, "runnable_p95": 2}) == nothing
-    assert waiting({"cpus": 2, "runnable_p95": 5}) == (
-        None,
-        "whether anything waited for cores was not recorded",
-    )
+    # Without pressure stall information it counts how long all cores were busy while tasks were ready to run.
+    assert waiting({"saturated_share": 0.0}) == (False, "nothing waited for cores")
+    assert waiting({"saturated_share": 0.12}) == (False, "some task waited for a core 12 % of the time")
+    assert waiting({}) == (None, "whether anything waited for cores was not recorded")
 
 
 def test_a_toy_does_not_push_what_costs_more_off_the_screen(tmp_path: Path) -> None:

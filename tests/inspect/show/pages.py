@@ -91,3 +91,11 @@ def fragment(browser: Browser) -> str:
 def click(browser: Browser, selector: str) -> None:
     browser.evaluate(f"document.querySelector({json.dumps(selector)}).click()")
     settle(browser)
+
+
+def ask(browser: Browser, selector: str, value: str, event: str = "input") -> None:
+    browser.evaluate(
+        f"(() => {{ const box = document.querySelector('{selector}'); box.value = '{value}';"
+        f" box.dispatchEvent(new Event('{event}', {{bubbles: true}})); }})()"
+    )
+    settle(browser)

@@ -9,7 +9,6 @@ import msgspec
 from vmsonar_archive.records.fields import fields_of
 from vmsonar_inspect.facts.model import Story, StoryMoment, Use
 from vmsonar_inspect.show.answers import ROW_TYPES, Document, FleetRow, Summary, flat_names
-from vmsonar_inspect.show.reference import page
 
 EXPECTED = Path(__file__).parent / "expected" / "answers.txt"
 
@@ -62,11 +61,6 @@ def test_no_field_is_removed_or_retyped() -> None:
 
 def test_what_is_new_is_written_down() -> None:
     assert set(fields()) <= set(EXPECTED.read_text().splitlines()), "VMSONAR_EXPECT=write adds it"
-
-
-def test_the_page_of_fields_is_fresh() -> None:
-    path = Path(__file__).parents[3] / "docs" / "answers.md"
-    assert path.read_text() == page(), "run: make docs"
 
 
 def test_every_figure_has_its_unit() -> None:

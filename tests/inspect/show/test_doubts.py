@@ -6,16 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from vmsonar_archive.records import JobInfoRow, JobRow
 from vmsonar_inspect.advice.figures import job_marks
 from vmsonar_inspect.advice.rules import load_rules
 from vmsonar_inspect.advice.verdicts import job_advice
 from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.fields import shown_field
 from vmsonar_inspect.facts.model import JobUse, NodeUse, Use
+from vmsonar_inspect.inspection import InspectionSettings, opened
 from vmsonar_inspect.show.terminal.lists import size_sentence
 
 from tests.inspect.show.pages import data_of
 from tests.making import lives
+from tests.making.archives import append_samples, encoded, open_writer
 from tests.making.lives import make_lives
 from vmsonar.cli import run
 
@@ -67,6 +70,25 @@ def test_marks_in_the_list_of_jobs(
     users = ask(capsys, archive, "users").splitlines()[-3].split()
     assert users[:2] == ["anna", str(len(lives.LIVES))]
     assert users[2].startswith("~")
+
+
+def test_doubt_about_the_time_before_the_record_is_no_doubt_about_it(tmp_path: Path) -> None:
+    """The bounds are rounded to ticks as the total is, so they do not stay equally far apart."""
+    bounds = [(299, 299, 535), (406, 406, 642), (506, 505, 741), (605, 604, 840), (605, 604, 840)]
+    writer = open_writer(tmp_path / "archive")
+
+    def rows(number: int, fresh: bool) -> dict[str, list[bytes]]:
+        ticks, low, high = bounds[number]
+        job = JobRow(pgid=9, start_ticks=1, processes=1, user_ticks=ticks, system_ticks=0, unattributed=True,
+                     cpu_ticks_low=low, cpu_ticks_high=high)  # fmt: skip
+        return encoded({"job": [job], "job_info": [JobInfoRow(series_id="s", pgid=9, start_ticks=1)]})
+
+    append_samples(writer, len(bounds), rows)
+    writer.close()
+    with opened([tmp_path / "archive"], InspectionSettings()) as inspection:
+        (job,) = inspection.jobs
+    told = (job.cpu_seconds, job.cpu_seconds_low, job.cpu_seconds_high, job.cpu_is_lower_bound)
+    assert told == (pytest.approx(3.06), None, None, False)
 
 
 def test_the_story_says_it_in_words(archive: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,11 +1,11 @@
-"""The page of a month and of 500 machines: small, open at once, smooth to drag. `pytest -s` prints the figures."""
+"""The page of a month, of 20,500 jobs and of 500 machines: small, open at once, smooth to drag (-s prints figures)."""
 
 import math
 from pathlib import Path
 
 import pytest
 
-from tests.inspect.show.pages import settle, show
+from tests.inspect.show.pages import ask, click, rows, settle, show
 from tests.making.machines import GIB, Box, Load, Machine, box_id, gpu_id
 from tests.making.scenes import healthy
 from tests.parts import requires
@@ -50,6 +50,16 @@ def month(root: Path) -> Path:
     return machine.record(root, 30 * 86400)
 
 
+def crowd(root: Path) -> Path:
+    """A day with 20,500 jobs of a few minutes: more than the page holds."""
+    loads = [
+        Load(100 + number, f"python3 step{number}.py", user=f"user{number % 7}", begin=number * 4.0,
+             end=number * 4.0 + 300 + number % 600, cores=0.1 + number % 30 / 20, memory=(1 + number % 50) << 24)
+        for number in range(20_500)
+    ]  # fmt: skip
+    return Machine(loads=loads, cpus=256, memory=1024 * GIB, interval=120).record(root, 83_000)
+
+
 def fleet(root: Path) -> Path:
     for number in range(500):
         machine = healthy()
@@ -58,7 +68,7 @@ def fleet(root: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize("make", [month, fleet])
+@pytest.mark.parametrize("make", [month, crowd, fleet])
 def test_it_is_small_opens_at_once_and_drags_smoothly(make, browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert run(["inspect", str(make(tmp_path / "archives")), "--html", str(page)]) == 0
@@ -81,3 +91,34 @@ def test_it_is_small_opens_at_once_and_drags_smoothly(make, browser: Browser, tm
     assert opened < OPEN_MS
     assert typical < FRAME_MS
     assert slow < 2 * FRAME_MS
+    if make is crowd:
+        show(browser, page, width=1400, height=900)  # all of its time again
+        look_through(browser)
+
+
+def look_through(browser: Browser) -> None:
+    """Twenty thousand rows can be sorted, searched, filtered and scrolled, and the rest is counted."""
+    count = "document.querySelector('#jobs .count').textContent"
+    assert "and 500 with less CPU time, which are not on this page" in browser.evaluate(
+        "document.querySelector('#jobs').textContent"
+    )
+    click(browser, "#jobs th:nth-child(1) button")
+    first = rows(browser, "jobs", 4)
+    assert len(first) < 200, "few of them are in the document"
+    assert [row[0] for row in first] == sorted((row[0] for row in first), key=int)
+    ask(browser, "#jobs input", "step12345.py")
+    assert [row[3] for row in rows(browser, "jobs", 4)] == ["python3 step12345.py"]
+    ask(browser, "#jobs input", "")
+    ask(browser, "#jobs select", "user3", "change")
+    assert {row[1] for row in rows(browser, "jobs", 4)} == {"user3"}
+    found, of = browser.evaluate(count).split(" of ")
+    assert 2500 < int(found.replace(",", "")) < 3000
+    assert of == "20,500"
+    ask(browser, "#jobs select", "", "change")
+    browser.evaluate(
+        "(() => { const box = document.querySelector('#jobs .scroll'); box.scrollTop = box.scrollHeight; })()"
+    )
+    settle(browser)
+    last = int(rows(browser, "jobs")[-1])
+    assert last > int(first[-1][0])
+    assert last > 20_000

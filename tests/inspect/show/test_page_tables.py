@@ -5,7 +5,18 @@ from pathlib import Path
 import pytest
 
 from tests.inspect.conftest import known_machine
-from tests.inspect.show.pages import OVERFLOW, click, data_of, fragment, points, rows, settle, show, write
+from tests.inspect.show.pages import (
+    OVERFLOW,
+    ask,
+    click,
+    data_of,
+    fragment,
+    points,
+    rows,
+    settle,
+    show,
+    write,
+)
 from tests.making.machines import Load, Machine
 from tests.making.scenes import out_of_memory
 from tests.parts import requires
@@ -30,14 +41,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def known_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(known_machine(), tmp_path_factory.mktemp("known"), 3600)
-
-
-def ask(browser: Browser, selector: str, value: str, event: str = "input") -> None:
-    browser.evaluate(
-        f"(() => {{ const box = document.querySelector('{selector}'); box.value = '{value}';"
-        f" box.dispatchEvent(new Event('{event}', {{bubbles: true}})); }})()"
-    )
-    settle(browser)
 
 
 def test_a_column_sorts_both_ways_and_back(browser: Browser, page: Path) -> None:

@@ -166,9 +166,6 @@ class _Round:
         rise = minus(reaped, reaper.counted_reaped)
         if sum(reaped[:2]) < sum(reaper.counted_reaped[:2]):
             reaped = reaper.counted_reaped  # read before what was counted last
-        paid = min(reaper.owed, rise[0] + rise[1])
-        reaper.owed -= paid
-        rise = minus(rise, part(rise, paid, rise[0] + rise[1]))
         gained = None
         if moved is not None:
             before = reaper.counted_moved or (0, 0)
@@ -200,9 +197,12 @@ class _Round:
         # What it owes is of children that were credited whole, while its own counters cut them to ticks.
         known = plus(plus(child.used, child.counted_reaped), (child.owed, 0, 0))
         for batch in self._possible(child):
-            short = known[0] + known[1] - batch.rest[0] - batch.rest[1]
-            if short <= ROUNDING:
-                batch.reaper.owed += max(0, short)
+            short = max(0, known[0] + known[1] - batch.rest[0] - batch.rest[1])
+            if short + batch.overdrawn <= ROUNDING:
+                batch.overdrawn += short
+                self._owe(batch.reaper, short)
+                if child.death is None and self._reaper(child) is not batch.reaper:
+                    batch.uncertain += known[0] + known[1]
                 batch.rest = minus(batch.rest, known)
                 if _take_io(batch, child):
                     self.with_child_io.add(batch.reaper)
@@ -210,6 +210,14 @@ class _Round:
                 self._of[child] = batch
                 return batch
         return None
+
+    def _owe(self, reaper: Process, short: int) -> None:
+        """Its children used more than its counters, cut to ticks, show: one that ended has that in its own reaper's."""
+        while short and (above := self._of.get(reaper)) is not None:
+            taken = min(short, sum(above.rest[:2]))
+            above.rest = minus(above.rest, part(above.rest, taken, sum(above.rest[:2])))
+            reaper, short = above.reaper, short - taken
+        reaper.owed += short
 
     def give_up(self, child: Process, ignores_children: Callable[[Process], bool]) -> None:
         """Nobody's rise shows it: it may have been in the last one, which others then have too much of."""
@@ -233,11 +241,19 @@ class _Round:
         seen = {child.pid}
         while parent is not None and parent.pid not in seen:
             seen.add(parent.pid)
+            if parent not in self.gone:
+                yield self._batch_of(parent)
+            elif (last := self._last.get(parent)) is not None and (last.rise or has_final(parent)):
+                yield last  # it was read after it had waited, and before it ended itself
             if parent in self._of:
                 yield self._of[parent]
-            if parent not in self.gone or parent in self._last:
-                yield self._batch_of(parent)
             parent = self._reaper(parent)
+        # Its parent may have ended unseen, after it had waited: then somebody of the same job waited for that one.
+        yield from (
+            batch
+            for batch in self._batches
+            if batch.reaper.job is child.job and batch.reaper not in self.gone
+        )
         init = self._by_pid.get(1)
         if init is not None and init.pid not in seen:
             yield self._batch_of(init)
@@ -262,7 +278,8 @@ def ended_meanwhile(table: ProcessTable, looked: list[Process], vanished: set[Pr
 
     After this, each reaper was last read when all children that count as living were alive.
     """
-    late: set[Process] = set()
+    # What was first seen in this sample has no known parent whose rise would lead to it.
+    late = {one for one in looked if one.looks == 1 and one not in vanished and not table.is_alive(one)}
     for process in looked:
         if process.reaped == process.counted_reaped and process.moved == process.counted_moved:
             continue
@@ -276,7 +293,9 @@ def ended_meanwhile(table: ProcessTable, looked: list[Process], vanished: set[Pr
 def _ended_below(table: ProcessTable, process: Process, known: set[Process]) -> set[Process]:
     ended: set[Process] = set()
     for child in table.children.get(process.pid, ()):
-        if child not in known and not table.is_alive(child):
+        if child in known:
+            ended |= _ended_below(table, child, known)
+        elif not table.is_alive(child):
             ended.add(child)
             ended |= _ended_below(table, child, known)
     return ended
@@ -311,9 +330,9 @@ def _take_final(process: Process) -> bool:
     if death.final is not None:
         process.used, process.reaped = death.final
         process.moved = death.moved if death.moved is not None else process.moved
-    account = death.account
+    account, is_new = death.account, death.final is not None
     if account is not None and process.moved is None and account.is_whole:
-        process.moved = (account.read_bytes, account.write_bytes)
+        process.moved, is_new = (account.read_bytes, account.write_bytes), True
     if death.final is not None:
         return True
     if account is not None and account.cpu_low_ns >= process.used[0] + process.used[1]:
@@ -324,7 +343,7 @@ def _take_final(process: Process) -> bool:
     if seen > process.used[0] + process.used[1]:
         process.used = (seen - process.used[1], process.used[1], process.used[2])
         return True
-    return False
+    return is_new
 
 
 def _credit_unheard(job: Job, unseen: Unseen) -> None:

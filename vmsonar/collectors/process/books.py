@@ -41,7 +41,7 @@ class Ledger:
                 if account.may_have_begun(process.start_ticks, HERTZ):
                     life = Life(process.pid, 0, account.ppid, process.pgid)
                     process.death = Death(life, account.ended, account.ppid, account.exit_status)
-                    process.death.account = self._take(account)
+                    process.death.account, process.death.after = self._take(account), account.ended_after
                     break
 
     def set_aside(self, is_zombie: Callable[[Account], bool]) -> list[Account]:

@@ -19,11 +19,12 @@ from vmsonar.collectors.process.files import RESERVE
 from vmsonar.collectors.process.identity import Identities, MemberFilter, ProcessFilter, encode_info
 from vmsonar.collectors.process.jobs import JobTable, Last, oldest, read_last, take_over
 from vmsonar.collectors.process.lifeline import Lifeline
-from vmsonar.collectors.process.lives import HERTZ
+from vmsonar.collectors.process.lives import CPUS, HERTZ, TICK
 from vmsonar.collectors.process.memory_reader import MemoryReader
 from vmsonar.collectors.process.model import (
     DENIED,
     NOT_OPEN,
+    PF_EXITING,
     Job,
     Process,
     encode_job_info,
@@ -47,6 +48,7 @@ class ProcessCollector(Collector):
         """Processes may take so many descriptors, or all that the system allows."""
         config, host = setup.config, setup.host
         self._ids = setup.ids
+        self._clock = setup.clock
         self._filter = ProcessFilter(config.filters)
         self._members = None if setup.descent is None else MemberFilter(setup.descent)
         self._with_jobs = config.collectors.job != "none"
@@ -79,6 +81,10 @@ class ProcessCollector(Collector):
         self._remembered: dict[tuple[int, int], Process] = {}
         self._is_restored = False
         self._previous = 0
+        #: Those that ignore SIGCHLD, of all that were there at the start or that the lifeline does not tell of.
+        self._deaf: set[Process] = set()
+        #: From the sample before, of an earlier run too, to when everybody was looked at in this one.
+        self._span = (0, 0)
         self._users_due = 0
         self._exits: list[bytes] = []
         self._new_infos: list[bytes] = []
@@ -92,10 +98,11 @@ class ProcessCollector(Collector):
         if now >= self._users_due:
             self._users.refresh()
             self._users_due = now + PATIENCE
-        first = self._previous == 0
+        first, since = self._previous == 0, self._previous
         if first and self._last is not None and self._last.sample.boot == tick.boot:
             self._remembered = self.jobs.restore(self._last)
             self._is_restored = True
+            since = self._last.sample.boottime
         self._last = None
         vanished, new = self.table.changes(now)
         if new and self._lifeline is not None:
@@ -104,6 +111,10 @@ class ProcessCollector(Collector):
             self._welcome(process, tick)
         vanished |= self._not_found_again()
         looked, late = self._look_at_changed(tick, vanished)
+        self._span = since, self._clock.boottime_ns()
+        for process in (*new, *looked):
+            if process.flags & PF_EXITING and process.over is None and process.is_zombie:
+                process.over = self._span
         for process in looked:
             self._place(process, tick)
         if self._with_jobs:
@@ -121,6 +132,7 @@ class ProcessCollector(Collector):
     ) -> set[Process]:
         """Credits what was used; returns all that are gone."""
         if self._lifeline is None or self._departures is None:
+            self._doubt_deaf(tick.boottime)
             late |= ended_meanwhile(self.table, looked, vanished | late)
             gone = self._accounting.settle(tick.boottime, looked, vanished, late)
             self._memory.note_ends(looked, gone)
@@ -134,7 +146,9 @@ class ProcessCollector(Collector):
         self._troubles = [("lifeline", _DEAF)] if deaf else []
         if self._is_restored:
             interval.is_whole, self._is_restored = False, False  # nobody listened while the daemon was down
-        unseen = self._departures.attach(interval, vanished | late)
+        if not interval.is_whole and not self._memory.has_accounts:
+            self._doubt_deaf(tick.boottime)
+        unseen = self._departures.attach(interval, vanished, late)
         self._memory.has_accounts = self._departures.read_books(interval, vanished | late)
         if self._memory.has_accounts:
             for job in self.jobs.shown():
@@ -146,7 +160,9 @@ class ProcessCollector(Collector):
             if life is not None and life.moves and process.pgid != life.pgid:
                 process.pgid = life.pgid  # it moved after its last sample
                 self._place(process, tick)
-        members, guests = self._departures.place_unseen(unseen, lambda process: self._place(process, tick))
+        members, guests = self._departures.place_unseen(
+            unseen, lambda process: self._place(process, tick), self._stray
+        )
         for process in members:
             self._groups.note(process)
         self._departures.credit_unseen(interval, vanished | late | members | guests)
@@ -158,6 +174,13 @@ class ProcessCollector(Collector):
             self.jobs.leave(process)
         return gone - members - guests
 
+    def _doubt_deaf(self, now: int) -> None:
+        """Of children that nobody heard of and no sample saw nothing is told where their parent ignores SIGCHLD."""
+        self._deaf = {process for process in self._deaf if self.table.by_pid.get(process.pid) is process}
+        for job in {process.job for process in self._deaf}:
+            if job is not None and self._span[0]:
+                job.doubt(high=(now - self._span[0]) * CPUS)
+
     def _stray(self, uid: int) -> Job:
         """The job of what a user's jobs used together."""
         assert self._tick is not None
@@ -166,6 +189,10 @@ class ProcessCollector(Collector):
             job.info = encode_stray_info(job, self._users.name(uid), self._tick.time)
             self._new_job_infos.append(job.info)
         return job
+
+    @property
+    def _hears(self) -> bool:
+        return self._lifeline is not None and self._lifeline.trouble is None
 
     def capabilities(self) -> list[Capability]:
         return [*self._process_capabilities(), *self._lifeline_capabilities()]
@@ -231,6 +258,12 @@ class ProcessCollector(Collector):
         self._identify(process, tick)
         self._place(process, tick)
         self._groups.note(process)
+        is_first = not self._previous
+        if (is_first or not self._hears) and self.table.ignores_children(process):
+            self._deaf.add(process)
+        if is_first and self._is_restored and earlier is None and process.job is not None:
+            # It came while the daemon was down: who of its job ended before now is not known.
+            process.job.doubt(high=max(0, tick.boottime - process.start_ticks * TICK) * CPUS)
         if process.life is not None and process.life.moves:
             note_moves(process, process.life, self.jobs)
         if process.job is not None and process.counted_reaped == process.reaped and earlier is None:
@@ -244,11 +277,13 @@ class ProcessCollector(Collector):
         looked, late = [], set()
         look = self.table.look
         ran = self.table.ran()
+        if self._members is not None:
+            ran = list(filter(self._members.concerns, ran))
         for process in ran:
             comm = process.comm
             found = look(process)
             if found == GONE:
-                if self._lifeline is not None and self._lifeline.trouble is None:
+                if self._hears:
                     late.add(process)  # its end is told; else the next sample finds it missing
             elif found == CHANGED:
                 looked.append(process)
@@ -320,7 +355,9 @@ class ProcessCollector(Collector):
         if not self._with_jobs:
             return
         before = process.job
+        process.over, over = process.over or self._span, process.over  # if this is where it leaves its job
         job = self.jobs.place(process, tick.boot)
+        process.over = over
         if before is not None and process.job is not before:
             self._groups.note(process)
             self._note_move(process, before)
@@ -352,6 +389,7 @@ class ProcessCollector(Collector):
                 job.info = encode_job_info(job, first, started, None, self._naming)
 
     def _forget(self, process: Process) -> None:
+        process.over = process.over or self._span
         self.jobs.leave(process)
         self.table.remove(process)
         self._leave_container(process)
@@ -390,4 +428,5 @@ class ProcessCollector(Collector):
 
 def make(setup: Setup) -> ProcessCollector:
     """One that takes up the books where the archive left them."""
-    return ProcessCollector(setup, read_last(setup.archive) if setup.archive is not None else None)
+    archive = setup.archive if setup.descent is None else None  # one command has no earlier jobs
+    return ProcessCollector(setup, None if archive is None else read_last(archive))

@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 
 #: What happened, as `what` of struct proc_event says.
-FORK, SID, EXIT = 0x1, 0x80, 0x80000000
+FORK, UID, SID, EXIT = 0x1, 0x4, 0x80, 0x80000000
 _ANSWER = 0
 
 #: What happened, when (CLOCK_MONOTONIC), and six numbers whose meaning depends on what happened.
@@ -25,7 +25,7 @@ _LISTEN = 1  # PROC_CN_MCAST_LISTEN
 # Behind the headers of netlink (16 bytes) and of the connector (20).
 _OFFSET = 36
 _EVENT = struct.Struct("=I4xQ6I")
-_WANTED = FORK | SID | EXIT
+_WANTED = FORK | UID | SID | EXIT
 # What is asked for; the kernel gives what net.core.rmem_max allows.
 _BUFFER = 4 << 20
 _MESSAGE = 128

@@ -95,10 +95,13 @@ class Departures:
             return account.may_have_begun(process.start_ticks, HERTZ)
         return self._lifeline.is_unreaped(account.pid)
 
-    def attach(self, interval: Interval, vanished: set[Process]) -> list[Death]:
-        """Tells each process that samples saw of its end; returns the deaths of those that none saw."""
+    def attach(self, interval: Interval, vanished: set[Process], late: set[Process]) -> list[Death]:
+        """Tells each process that samples saw of its end, so that it is late at least.
+
+        Returns the deaths of those that no sample saw.
+        """
         known: dict[int, list[Process]] = {}
-        for process in vanished:
+        for process in vanished | late:
             known.setdefault(process.pid, []).append(process)
         unseen: list[Death] = []
         for death in all_deaths(interval):
@@ -107,6 +110,8 @@ class Departures:
             for process in (*known.get(pid, ()), *(() if alive is None else (alive,))):
                 if _is_of(death.life, process):
                     process.death = death
+                    if process not in vanished:
+                        late.add(process)  # a zombie until its parent, that may be gone, waited for it
                     break
             else:
                 if death.life.born and not death.life.is_sampled:
@@ -114,9 +119,12 @@ class Departures:
         return unseen
 
     def place_unseen(
-        self, deaths: Iterable[Death], place: Callable[[Process], None]
+        self, deaths: Iterable[Death], place: Callable[[Process], None], stray: Callable[[int], Job]
     ) -> tuple[set[Process], set[Process]]:
-        """Stand-ins for processes that no sample saw: those that are in a job of their group, and all others."""
+        """Stand-ins for processes that no sample saw: those that are in a job of their group, and all others.
+
+        `stray` gives the job of a user's time that belongs to no group of theirs.
+        """
         members, guests = set(), set()
         for death in sorted(deaths, key=lambda death: death.life.born):
             process = _stand_in(death)
@@ -130,7 +138,13 @@ class Departures:
                 place(process)
                 members.add(process)
             else:
-                process.job = job or self._job_of_parent(death)
+                process.job, uid = job or self._job_of_parent(death), death.life.uid
+                if (
+                    uid is not None
+                    and death.life.is_others
+                    and (process.job is None or process.job.uid != uid)
+                ):
+                    process.job = stray(uid)
                 guests.add(process)
         for process in members | guests:  # when every job has its place
             if process.death is not None:
@@ -160,11 +174,12 @@ def all_deaths(interval: Interval) -> list[Death]:
 
 def note_moves(process: Process, life: Life, jobs: JobTable) -> None:
     """What a process used in a group before it changed to another one, as glances saw it."""
-    for pgid, last, first in life.moves:
-        job = jobs.find(pgid, process.kept)
+    for move in life.moves:
+        job = jobs.find(move.pgid, process.kept)
         if job is not None and job is not process.job:
-            sure = max(0, last - process.counted[0] - process.counted[1])
-            process.left_jobs = [*(process.left_jobs or ()), (job, sure, first - last)]
+            sure = max(0, move.cpu_then - process.counted[0] - process.counted[1])
+            process.left_jobs = [*(process.left_jobs or ()), (job, sure, move.cpu_now - move.cpu_then)]
+            job.note_end(move.last, move.first)
     life.moves.clear()
 
 

@@ -38,7 +38,7 @@ class Exits:
                 self._tell_one(death, process)  # nobody listened, but the books have it
         for (name, failed), number in interval.counted.items():
             self._counted[_text(name), failed] += number
-        return [*self._rows, *self._counts()]
+        return [*self._rows, *self._counts()] if self._counted else self._rows
 
     def _tell_one(self, death: Death, process: Process | None) -> None:
         job = self._led_by(death, process)
@@ -53,7 +53,7 @@ class Exits:
 
     def _led_by(self, death: Death, process: Process | None) -> Job | None:
         """The job that it led, if there is one of its own."""
-        if death.life.pid != death.life.pgid:
+        if death.life.pid != _group(death, process):
             return None
         if process is not None and process.job is not None:
             return process.job if process.job.pgid == process.pid else None
@@ -73,7 +73,7 @@ class Exits:
             subject="process",
             happened=self._wall(death.ended),
             pid=life.pid,
-            pgid=life.pgid or None,
+            pgid=_group(death, process) or None,
             start_ticks=None if process is None else process.start_ticks,
             container_id=None if identity is None else identity.membership.container_id,
             program=_name(death, process),
@@ -109,6 +109,11 @@ class Exits:
 
     def _wall(self, boottime: int) -> datetime:
         return self._tick.time - timedelta(microseconds=(self._tick.boottime - boottime) // 1000)
+
+
+def _group(death: Death, process: Process | None) -> int:
+    """Its process group; of one that is older than our listening, that of its last sample."""
+    return death.life.pgid or (0 if process is None else process.pgid)
 
 
 def _name(death: Death, process: Process | None) -> str | None:

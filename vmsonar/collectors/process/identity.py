@@ -39,6 +39,9 @@ class Identities:
         before = process.identity
         if uid is None and before is not None:
             return None
+        source = "process" if started_by is None else "real_uid"
+        if uid is None:
+            uid, source = _inherited(process, parent)
         belongs = self.belongs(process)
         contained = self._contained(process) if belongs.container_id is None else None
         if contained is None and before is not None:
@@ -54,7 +57,7 @@ class Identities:
             contained=contained if belongs.container_id is None else None,
             session=process.session,
             terminal=process.terminal,
-            user_source="process" if started_by is None else "real_uid",
+            user_source=source,
         )
 
     def _started_by(self, process: Process, parent: Process | None) -> int | None:
@@ -109,6 +112,13 @@ class Identities:
             if theirs and own and theirs != own:
                 return True
         return None if unknown else False
+
+
+def _inherited(process: Process, parent: Process | None) -> tuple[int | None, str]:
+    """The user of one that ended before it could be asked: as it was known before, or its parent's."""
+    if process.life is not None and process.life.uid is not None:
+        return process.life.uid, "process"
+    return (None if parent is None or parent.identity is None else parent.identity.user_id), "parent"
 
 
 def encode_info(process: Process, identity: Identity, series_id: str) -> bytes:
@@ -193,6 +203,10 @@ class MemberFilter:
             # Groups and sessions that began within the command have nobody else in them.
             self._own.update({process.pgid, process.session}.difference(known.shared))
         return is_member
+
+    def concerns(self, process: Process) -> bool:
+        """Whether a look at it can tell of the command: one of it, a newcomer, or who may wait for its orphans."""
+        return process.kept or process.looks < 2 or process.pid in self._descent.ancestors
 
     def forget(self, process: Process) -> None:
         """Its number may be another's soon."""

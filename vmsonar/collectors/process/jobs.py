@@ -13,7 +13,7 @@ from vmsonar_archive.records.ids import SeriesIds
 
 from vmsonar.collectors.process.lives import TICK
 from vmsonar.collectors.process.memory import restore_marks, restored, resume
-from vmsonar.collectors.process.model import Job, Process
+from vmsonar.collectors.process.model import PF_EXITING, Job, Process
 
 #: Two numbers that name a process or a job during one boot: its id and when it started.
 Key = tuple[int, int]
@@ -123,6 +123,7 @@ class JobTable:
                 self._jobs[_STRAY, restored.uid, True] = restored
         processes = [_process(row) for row in last.sample.process]
         for process in processes:
+            process.over = (0, last.sample.boottime) if process.is_zombie else None
             job = self.find(process.pgid)
             if job is not None:
                 process.job = job
@@ -225,6 +226,7 @@ def take_over(process: Process, earlier: Process) -> None:
     process.counted_reaped = (*earlier.counted_reaped[:2], process.reaped[2])
     process.counted_moved = earlier.counted_moved
     process.child_moved = earlier.child_moved
+    process.over = earlier.over
     resume(process, earlier)
     if earlier.job is not None:
         process.job = earlier.job
@@ -234,6 +236,7 @@ def take_over(process: Process, earlier: Process) -> None:
 
 def _process(row: ProcessRow) -> Process:
     process = Process(str(row.pid), start_ticks=row.start_ticks, ppid=row.ppid or 0, pgid=row.pgid or 0)
+    process.flags, process.threads = PF_EXITING if row.state == "Z" else 0, row.threads or 0
     user, system = (row.user_ticks or 0) * TICK, (row.system_ticks or 0) * TICK
     # Each half was cut to whole ticks: on the average half a tick is missing.
     process.used = process.counted = (user + TICK // 2, system + TICK // 2, row.major_faults or 0)

@@ -12,12 +12,13 @@ import time
 from collections.abc import Iterable
 from time import clock_gettime_ns
 
-from vmsonar.collectors.process.connector import EXIT, FORK, SID, Connector, Event, NoConnector
+from vmsonar.collectors.process.connector import EXIT, FORK, SID, UID, Connector, Event, NoConnector
 from vmsonar.collectors.process.lives import (
     Death,
     Interval,
     Life,
     Look,
+    Move,
     Unseen,
     cpu_clock,
     exact,
@@ -133,7 +134,7 @@ class Lifeline:
     def is_unreaped(self, pid: int) -> bool:
         """Whether one with this pid has ended, and nobody has waited for it."""
         with self.lock:
-            return self._reapers.is_unreaped(pid)
+            return self._reapers.unreaped(pid) is not None
 
     def _has_silent_end(self, parent: int) -> bool:
         return not all(map(is_there, self._children.get(parent, ())))
@@ -146,7 +147,7 @@ class Lifeline:
     def adopt(self, pid: int, start_ticks: int, name: bytes) -> Life | None:
         """The life of a process that a sample shows from now on."""
         with self.lock:
-            life = self.lives.get(pid)
+            life = self.lives.get(pid) or self._reapers.unreaped(pid)
             if life is None or not life.may_be(start_ticks):
                 return None
             life.is_sampled = True
@@ -209,7 +210,7 @@ class Lifeline:
                 self._pay()
             pauses = 0 if quiet or number >= _BURST else min(pauses + 1, len(_PAUSES) - 1)
             if number < _BURST:
-                time.sleep(_PAUSES[pauses])
+                self._stopped.wait(_PAUSES[pauses])
 
     def _wait(self) -> bool:
         """Sleeps until something is told, a glance is due, or we are called; whether nothing had come for long."""
@@ -276,7 +277,8 @@ class Lifeline:
                     continue
                 if not is_there(pid) and not is_group(pid):  # of a zombie the name can be read
                     parent.unseen.add(Unseen(1, 0, when - birth[1]))
-                    self._told.counted[b"", False] += 1
+                    if self.members is None or parent.pid in self.members:
+                        self._told.counted[b"", False] += 1
                     brief.update((birth, event))
         return brief
 
@@ -290,8 +292,12 @@ class Lifeline:
                 life.most_threads = max(life.most_threads, life.threads)
         elif what == EXIT:
             self._end(when + self._offset, first, second, third, sixth)
-        elif what == SID and (life := self.lives.get(second)) is not None:
+        elif (life := self.lives.get(second)) is None:
+            return
+        elif what == SID:
             self._move(life, second)
+        elif what == UID and third != life.uid:
+            life.uid, life.is_others = third, True
 
     def _birth(self, when: int, parent: int, pid: int) -> None:
         parent_life = self.lives.get(parent)
@@ -302,7 +308,9 @@ class Lifeline:
         elif parent_life is not None:
             self._move(parent_life, pgid)  # young ones choose theirs just before they start others
             pgid = parent_life.pgid
-        life = self.lives[pid] = self._young[pid] = Life(pid, when, parent, pgid, pgid)
+        life = self.lives[pid] = self._young[pid] = Life(pid, when, parent, pgid, pgid, grouped=when)
+        if parent_life is not None:
+            life.uid = parent_life.uid
         self._children.setdefault(parent, set()).add(pid)
         if self.members is not None and parent in self.members:
             self.members.add(pid)
@@ -358,11 +366,12 @@ class Lifeline:
             self._pidfds.leave(life)
             self._tell(death)
         is_own = life.born and reaper == life.parent and not life.is_sampled and not life.has_others
-        if is_own and parent is not None and self._belongs_to(parent, death):
+        # Of a zombie more may be known by a sample before somebody waits for it.
+        if is_own and parent is not None and death.final is None and self._belongs_to(parent, death):
             parent.unseen.add(life.unseen)
             parent.unseen.add(Unseen(1, *known_and_open(death), life.memory))
             return
-        self._reapers.add(death, is_due=parent is None or life.pgid != parent.pgid)
+        self._reapers.add(death, is_due=parent is None or life.pgid != parent.pgid or life.is_others)
         if parent is not None:
             parent.has_others = True
 
@@ -376,10 +385,12 @@ class Lifeline:
     def _belongs_to(self, parent: Life, death: Death) -> bool:
         """Whether its time is its parent's job's in any case, so that nothing more need be known of it."""
         life = death.life
+        if life.is_others:
+            return False
         if life.pgid == parent.pgid:
             return not life.moves and life.look is None
-        if life.pgid != life.pid or death.final is not None or is_group(life.pid):
-            return False  # another job has members left, or the next sample sees this one as a zombie
+        if life.pgid != life.pid or is_group(life.pid):
+            return False  # another job has members left
         return death.ended - life.born < BRIEF or life.look is None
 
     def _read_last(self, death: Death) -> None:
@@ -414,7 +425,8 @@ class Lifeline:
         told, life = self._told, death.life
         if not life.is_member:
             return
-        if (death.status == 0 and life.pid != life.pgid) or len(told.ends) >= MOST_ENDS:
+        # Of one that is older than our listening and was waited for at once, samples know the group.
+        if (death.status == 0 and life.pgid not in (life.pid, 0)) or len(told.ends) >= MOST_ENDS:
             told.counted[life.name, death.status != 0] += 1
         else:
             if not life.name and life.parent and life.parent == death.reaper:
@@ -422,9 +434,13 @@ class Lifeline:
             told.ends.append(death)
 
     def _move(self, life: Life, pgid: int) -> None:
-        if pgid and pgid != life.pgid:
-            life.moves.append((life.pgid, life.cpu, self._cpu(life)))
+        if not pgid:
+            return
+        now = clock_gettime_ns(time.CLOCK_BOOTTIME)
+        if pgid != life.pgid:
+            life.moves.append(Move(life.pgid, life.cpu, self._cpu(life), life.grouped, now))
             life.pgid = pgid
+        life.grouped = now
 
     def _cpu(self, life: Life) -> int:
         spent = cpu_clock(life.pid)
@@ -464,7 +480,9 @@ class Lifeline:
     def _know(self, life: Life) -> None:
         """Its name, and of one that has another group or user than its parent what describes a job."""
         found = self._probe.stat(life.pid)
-        uid = life.uid = self._probe.user(life.pid)
+        uid = self._probe.user(life.pid)
+        if not life.is_others:
+            life.uid = uid
         if found is None or uid is None:
             return
         life.name, life.start_ticks = found[0], int(found[1][START])

@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass, field
 from time import clock_gettime_ns
+from typing import NamedTuple
 
 from vmsonar.collectors.process.wire import Account
 from vmsonar.host.proc_pid import Sizes
@@ -56,6 +57,17 @@ class Unseen:
         self.memory = max(self.memory, other.memory)
 
 
+class Move(NamedTuple):
+    """A process left a group, between two looks at it."""
+
+    pgid: int
+    #: CPU time when it was last seen there and first seen elsewhere, and when that was.
+    cpu_then: int
+    cpu_now: int
+    last: int
+    first: int
+
+
 @dataclass(slots=True, eq=False)
 class Life:
     """A process that was born while we listened, or that is losing threads; times are nanoseconds after boot."""
@@ -80,7 +92,9 @@ class Life:
     memory_low: int = 0
     files: int = 0
     look: Look | None = None
+    #: Its real user, where it was looked at or became another one's; and whether it did the latter.
     uid: int | None = None
+    is_others: bool = False
     #: At its end: it descended from the command that is recorded, if only one is.
     is_member: bool = True
     #: A sample shows it.
@@ -93,8 +107,9 @@ class Life:
     main_status: int | None = None
     main_ended: bool = False
     same_status: bool = True
-    #: Groups it left: the group, CPU time when last seen there, CPU time when first seen elsewhere.
-    moves: list[tuple[int, int, int]] = field(default_factory=list)
+    #: When its group was last looked up, and the groups it left.
+    grouped: int = 0
+    moves: list[Move] = field(default_factory=list)
     unseen: Unseen = field(default_factory=Unseen)
 
     def note_sizes(self, sizes: Sizes) -> None:
@@ -134,6 +149,8 @@ class Death:
     moved: Moved | None = None
     #: What the kernel's own books say of it.
     account: Account | None = None
+    #: Where only the books told: it ended after this moment.
+    after: int = 0
 
 
 @dataclass(slots=True)

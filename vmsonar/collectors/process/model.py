@@ -13,7 +13,8 @@ from vmsonar.collectors.process.memory import JobMemory
 from vmsonar.host.cgroups import Membership
 from vmsonar.host.lustre import JobNaming
 
-#: A flag of include/linux/sched.h.
+#: Flags of include/linux/sched.h.
+PF_EXITING = 0x00000004
 PF_KTHREAD = 0x00200000
 
 
@@ -99,6 +100,8 @@ class Process(Footprint):
     #: What the kernel told of its birth and its end.
     life: Life | None = None
     death: Death | None = None
+    #: Where nobody told: it ended, or left its group, between these two moments.
+    over: tuple[int, int] | None = None
     #: The jobs it left since it was last counted, nanoseconds it surely used there, and those it may have.
     left_jobs: "list[tuple[Job, int, int]] | None" = None
     #: The row, and the parts of it that come from stat and from io.
@@ -117,6 +120,10 @@ class Process(Footprint):
         """So much of its I/O was a child's."""
         before = self.child_moved or (0, 0)
         self.child_moved = (before[0] + moved[0], before[1] + moved[1])
+
+    @property
+    def is_zombie(self) -> bool:
+        return bool(self.flags & PF_EXITING) and self.threads <= 1
 
     @property
     def is_kernel_thread(self) -> bool:
@@ -150,9 +157,9 @@ class Job:
     io_high_gap: Moved = (0, 0)
     #: What tells of members that ended: the weakest so far.
     source: str | None = None
-    #: Whose the first member is, and when the last one died.
+    #: Whose the first member is, and between which moments the last one died or left: one where the kernel told it.
     uid: int | None = None
-    ended: int | None = None
+    ended: tuple[int, int] = (0, 0)
     #: It stands for what several jobs of a user used together; process 1 may be in group 0 as well.
     is_stray: bool = False
     is_dirty: bool = True
@@ -162,17 +169,22 @@ class Job:
     def join(self, process: Process) -> None:
         """Takes a process in; its time so far is not taken with it."""
         process.job = self
-        self.ended = None
         self.members.add(process)
         self.seen += 1
         self.is_dirty = True
 
     def leave(self, process: Process) -> None:
         self.members.discard(process)
+        low, high = process.over or (0, 0)
         if process.death is not None:
-            self.ended = max(self.ended or 0, process.death.ended)
+            low, high = process.death.after or process.death.ended, process.death.ended
+        self.note_end(low, high)
         self.memory.leave(process)
         self.is_dirty = True
+
+    def note_end(self, low: int, high: int) -> None:
+        """A member died or left between these two moments: nobody ends the job before."""
+        self.ended = max(self.ended[0], low), max(self.ended[1], high)
 
     def weigh(self, process: Process) -> None:
         """Brings the sums up to date with a member that was read again."""
@@ -229,6 +241,13 @@ class Job:
                 fields[f"{name}_bytes_high"] = None if self._is_io_hidden() else (known or 0) + high
         return fields
 
+    def _end(self) -> dict[str, Any]:
+        """The fields that say when it ended, of one without members."""
+        low, high = self.ended
+        if self.members or not high:
+            return {}
+        return {"end_boottime": high} if low == high else {"end_boottime_low": low, "end_boottime_high": high}
+
     @property
     def _ticks(self) -> tuple[int, int]:
         """The totals in user mode and in the kernel, rounded and not cut: many small jobs lose nothing."""
@@ -251,7 +270,7 @@ class Job:
             read_bytes=self.read,
             write_bytes=self.write,
             io_partial=self._is_io_hidden() or any(self.io_low_gap + self.io_high_gap) or None,
-            end_boottime=None if self.members else self.ended,
+            **self._end(),
             **self._bounds(),
             **self.memory.row_fields(),
         )

@@ -31,8 +31,9 @@ class Reapers:
         """Whether somebody has waited for it, or nobody had to."""
         return death.life.pid in self._lives or not is_there(death.life.pid)
 
-    def is_unreaped(self, pid: int) -> bool:
-        return any(death.life.pid == pid for death in self._dead)
+    def unreaped(self, pid: int) -> Life | None:
+        """The life of a zombie."""
+        return next((death.life for death in self._dead if death.life.pid == pid), None)
 
     def take(self, below: set[int] | None = None) -> list[Death]:
         """Takes out the deaths that were waited for, of all parents or of these."""

@@ -25,6 +25,10 @@ class Batch:
     moved: Moved | None
     unseen: Unseen | None
     children: list[Process] = field(default_factory=list)
+    #: What of its children's time may be in somebody else's rise: nobody told who waited for them.
+    uncertain: int = 0
+    #: How much more its children are known to have used: the counters of their parent are cut to ticks.
+    overdrawn: int = 0
     #: Time that is in the totals of ended children already, and may be in this rise or in one before.
     foreign: int = 0
 
@@ -40,10 +44,20 @@ class Shares:
 
     def share(self, batch: Batch) -> None:
         """Credits CPU time."""
+        paid = min(batch.reaper.owed, sum(batch.rest[:2]))
+        batch.reaper.owed -= paid
+        batch.rest = minus(batch.rest, part(batch.rest, paid, sum(batch.rest[:2])))
         home, left = batch.reaper.job, batch.rest[0] + batch.rest[1]
         if home is not None and batch.foreign >= NEGLIGIBLE:
             home.doubt(low=min(batch.foreign, home.user + home.system + left - home.low_gap))
         caps = self._caps(batch, left)
+        before = {job: job.user + job.system for job in caps}
+        self._divide(batch, caps, left, home)
+        for job, had in before.items():
+            if batch.foreign >= NEGLIGIBLE and job is not home:
+                job.doubt(low=min(batch.foreign, job.user + job.system - had))
+
+    def _divide(self, batch: Batch, caps: dict[Job, int], left: int, home: Job | None) -> None:
         self._note_source(batch)
         self._doubt_orphans(batch, left)
         if home is None or left < NEGLIGIBLE or (not caps and self._is_whole):
@@ -75,7 +89,7 @@ class Shares:
         home, unseen = batch.reaper.job, batch.unseen
         if home is not None and unseen is not None and unseen.exits:
             caps[home] = caps.get(home, 0) + _most(unseen)
-        return {job: min(cap, left) for job, cap in caps.items()}
+        return {job: min(cap, left + batch.uncertain) for job, cap in caps.items()}
 
     def _open(self, child: Process) -> int:
         """The most that it, and children of its own that nobody saw, can have used after it was looked at."""
@@ -126,7 +140,7 @@ class Shares:
                 # One that did not run before its last sample hardly ran after it.
                 pace = child.pace if child.paced >= self._before else 0
                 paces[child.job] = paces.get(child.job, 0) + pace
-        given = _scaled({job: min(pace, caps[job]) for job, pace in paces.items()}, left)
+        given = _scaled({job: min(pace, caps[job], left) for job, pace in paces.items()}, left)
         kept = left - sum(given.values())
         for job, amount in given.items():
             job.credit(part(batch.rest, amount, left))
@@ -201,7 +215,13 @@ def has_final(process: Process) -> bool:
 
 
 def _busiest(batch: Batch, home: Job | None) -> Job | None:
-    """Whose a few cut ticks are: of the child that used most, never of one that did nothing."""
+    """Whose a few cut ticks are: of the child that used most, never of one that did nothing.
+
+    A child of another user that no sample saw is here because it did something.
+    """
+    strays = [child.job for child in batch.children if child.job is not None and child.job.is_stray]
+    if strays:
+        return strays[0]
     child = max(batch.children, key=lambda child: child.used[0] + child.used[1], default=None)
     return home if child is None or not sum(child.used[:2]) or child.job is None else child.job
 

@@ -158,7 +158,7 @@ class MachineCharts:
 
     def _stacks(self, name: str, groups: Groups, table: str, **capacity: float | None) -> dict[str, Chart]:
         """Cores and memory of jobs or containers, with the highest moment of all together."""
-        high = self._rows(_HIGHEST.format(table=table, memory=_MEMORY[table]))
+        high = self._rows(_HIGHEST.format(table=table, memory=_MEMORY[table], clocks=_CLOCKS))
         return _stacked(name, groups, self.idle, high, capacity)
 
     def jobs(self) -> dict[str, Chart]:
@@ -204,38 +204,44 @@ class MachineCharts:
         }
 
 
-# Ticks and clocks of a short interval can show more than there is.
-_BUSY = "CASE WHEN cpu_busy_cores > cpus THEN cpus ELSE cpu_busy_cores END"
-_MEASURES = {"cores": _BUSY, "memory_bytes": "memory_used", **RATES, **PRESSURES}
+_MEASURES = {"cores": "cpu_busy_cores", "memory_bytes": "memory_used", **RATES, **PRESSURES}
 _NODE = f"""
     SELECT {{place}} AS place, {means_and_highs(_MEASURES)} FROM node_steps WHERE archive = $archive GROUP BY 1
     ORDER BY 1"""  # noqa: S608
 
-_STACK = """
-    WITH seen AS (
-        SELECT {{place}} AS place, SUM(interval_seconds) AS seconds FROM sample_intervals
-        WHERE archive = $archive GROUP BY 1
+# How long each interval was, by the clock and by the counters of the CPUs. Jobs are not read at the same instant:
+# together they are never shown with more cores than there are.
+_CLOCKS = """
+    clocks AS (
+        SELECT run, seq, time, interval_seconds AS seconds, COALESCE(counted_seconds, interval_seconds) AS counted
+        FROM sample_intervals LEFT JOIN node_clocks USING (archive, run, boot, seq) WHERE archive = $archive
     ),
+    machine AS (SELECT CAST(MAX(cpus) AS DOUBLE) AS cpus FROM tick_lengths WHERE archive = $archive)"""
+_STACK = """
+    WITH {clocks},
+    seen AS (SELECT {{place}} AS place, SUM(seconds) AS seconds, SUM(counted) AS counted FROM clocks GROUP BY 1),
     used AS (
         SELECT {{place}} AS place, {key}, SUM(cpu_seconds) AS cpu, SUM({memory} * interval_seconds) AS held
         FROM {table} WHERE archive = $archive GROUP BY ALL
     )
-    SELECT used.*, cpu / NULLIF(seconds, 0) AS cores, held / NULLIF(seconds, 0) AS memory
-    FROM used JOIN seen USING (place)"""
+    SELECT used.*, held / NULLIF(seconds, 0) AS memory,
+        cpu / NULLIF(GREATEST(counted, COALESCE(SUM(cpu) OVER (PARTITION BY place) / cpus, 0)), 0) AS cores
+    FROM used JOIN seen USING (place), machine"""
 
 _MEMORY = {"job_rates": "memory", "container_rates": "COALESCE(memory_working, memory_used)"}
 _JOBS, _CONTAINERS = (
-    _STACK.format(key=key, table=table, memory=_MEMORY[table])
+    _STACK.format(key=key, table=table, memory=_MEMORY[table], clocks=_CLOCKS)
     for key, table in ((", ".join(JOB_KEY), "job_rates"), ("container_id", "container_rates"))
 )
 _HIGHEST = """
-    WITH moments AS (
-        SELECT run, seq, MAX(time) AS time, SUM(cpu_seconds) AS cpu, SUM({memory}) AS memory
+    WITH {clocks},
+    moments AS (
+        SELECT run, seq, SUM(cpu_seconds) AS cpu, SUM({memory}) AS memory
         FROM {table} WHERE archive = $archive GROUP BY run, seq
     )
-    SELECT {{place}} AS place, MAX(cpu / NULLIF(interval_seconds, 0)) AS cores, MAX(memory) AS memory
-    FROM moments JOIN (SELECT run, seq, interval_seconds FROM sample_intervals WHERE archive = $archive)
-    USING (run, seq) GROUP BY 1"""
+    SELECT {{place}} AS place, MAX(cpu / NULLIF(GREATEST(counted, COALESCE(cpu / cpus, 0)), 0)) AS cores,
+        MAX(memory) AS memory
+    FROM moments JOIN clocks USING (run, seq), machine GROUP BY 1"""
 
 _GPU_MEASURES = {"util": "gpu_util", "memory": "memory_used", "watts": "watts"}
 _GPUS = f"""

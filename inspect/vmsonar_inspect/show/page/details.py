@@ -151,6 +151,7 @@ def _notes(job: JobUse, advice: Advice | None) -> str:
 def _programs(queries: Queries, count: int) -> list[list[list[str]]]:
     """The busiest programs of each job that `courses` took, with processes, CPU time, largest memory and I/O."""
     found: list[list[list[str]]] = [[] for _ in range(count)]
+    queries.require_members()
     for row in queries.rows(_PROGRAMS):
         figures = [units.hours(row["cpu"]), units.size(row["memory"]), units.size(row["read"])]
         cells = [row["name"], units.count(row["processes"]), *figures, units.size(row["written"])]
@@ -161,26 +162,11 @@ def _programs(queries: Queries, count: int) -> list[list[list[str]]]:
     return found
 
 
-# A process hardly ever changes its job: its rows name one.
 _PROGRAMS = f"""
-    WITH spans AS (
-        SELECT number, archive, boot, pgid, MIN(seq) AS first_seq, MAX(seq) AS last_seq
-        FROM job JOIN page_subjects USING (archive, boot, pgid, start_ticks) GROUP BY ALL
-    ),
-    members AS (
-        SELECT archive, boot, pid, start_ticks, MAX(pgid) AS pgid, MIN(seq) AS seq
-        FROM process WHERE pgid IS NOT NULL GROUP BY ALL
-    ),
-    kinds AS (
-        SELECT number, COALESCE(u.program, 'unknown') AS name, COUNT(*) AS processes, SUM(u.cpu_seconds) AS cpu,
-            MAX(CASE WHEN u.memory_peak < 0 THEN 0 ELSE u.memory_peak END) AS memory,
-            SUM(u.own_read_bytes) AS read, SUM(u.own_write_bytes) AS written
-        FROM spans AS j
-        JOIN members AS m ON j.archive = m.archive AND j.boot = m.boot AND j.pgid = m.pgid
-            AND m.seq BETWEEN j.first_seq AND j.last_seq
-        JOIN process_usage AS u
-            ON m.archive = u.archive AND m.boot = u.boot AND m.pid = u.pid AND m.start_ticks = u.start_ticks
-        GROUP BY ALL
+    WITH kinds AS (
+        SELECT number, COALESCE(program, 'unknown') AS name, COUNT(*) AS processes, SUM(cpu_seconds) AS cpu,
+            MAX(memory_peak_bytes) AS memory, SUM(own_read_bytes) AS read, SUM(own_write_bytes) AS written
+        FROM job_members JOIN page_subjects USING (archive, boot, pgid, start_ticks) GROUP BY ALL
     )
     SELECT kinds.*, COUNT(*) OVER (PARTITION BY number) AS kinds,
         ROW_NUMBER() OVER (PARTITION BY number ORDER BY cpu DESC NULLS LAST, name) AS place

@@ -155,7 +155,7 @@ def bars(rows: Sequence[FleetRow], colours: dict[str, int]) -> Markup:
 
 
 def _machine(row: FleetRow, colour: int | None) -> Markup:
-    cores = f"{units.cores(row.cores.mean)} of {units.count(row.cpus)} cores"
+    cores = f"{units.cores(row.cores.mean)} of {units.plural(row.cpus, 'core')}"
     memory = f"{units.size(row.memory_bytes.peak)} of {units.size(row.memory_total_bytes)}"
     lines = [
         _use("CPU, mean", ratio(row.cores.mean, row.cpus), cores),

@@ -71,7 +71,7 @@ def filtered(wish: InspectionSettings) -> Markup:
 def _facts(machine: Machine) -> list[str]:
     place = " ".join(part for part in (machine.cloud_provider, machine.instance_type, machine.region) if part)
     cards = f"{machine.gpus} × {', '.join(machine.gpu_models) or 'GPU'}" if machine.gpus else ""  # noqa: RUF001
-    size = f"{units.count(machine.cpus)} cores, {units.size(machine.memory_bytes)}" if machine.cpus else ""
+    size = f"{units.plural(machine.cpus, 'core')}, {units.size(machine.memory_bytes)}" if machine.cpus else ""
     parts = (place, size, cards, machine.cpu_model, machine.os_name, machine.kernel_release)
     return [part for part in parts if part]
 
@@ -80,7 +80,7 @@ def tiles(found: Summary) -> Markup:
     """How busy each resource was."""
     use, memory = found.use, found.use.memory_total_bytes
     every = [
-        _tile("CPU", use, "cores", ("of", f"{units.count(use.cpus)} cores"), use.cpus),
+        _tile("CPU", use, "cores", ("of", units.plural(use.cpus, "core")), use.cpus),
         _tile("Memory", use, "memory_bytes", ("of", units.size(memory)), memory),
     ]
     if found.gpus:

@@ -48,7 +48,7 @@ def _system(machine: Machine) -> Text:
 def _hardware(machine: Machine) -> list[str]:
     place = " ".join(plain(part) for part in (machine.cloud_provider, machine.instance_type) if part)
     cards = f"{machine.gpus} {plain(', '.join(machine.gpu_models) or 'GPU')}" if machine.gpus else ""
-    size = f"{units.count(machine.cpus)} cores, {units.size(machine.memory_bytes)}"
+    size = f"{units.plural(machine.cpus, 'core')}, {units.size(machine.memory_bytes)}"
     return [part for part in (place, size if machine.cpus else "", cards) if part]
 
 
@@ -105,6 +105,8 @@ def answer(summary: Summary, zone: tzinfo) -> "list[RenderableType]":
     ]
 
 
+#: Rules about what no single event tells.
+_FAILURES = ("crash_loop", "disk_filled", "inodes_filled")
 #: Verdicts of the answer; more of them follow where there is room.
 _VERDICTS = 2
 _NAMED = 3
@@ -129,17 +131,26 @@ _WORDS = ((0.9, "Saturated"), (0.5, "Busy"), (0.1, "Partly busy"), (0.0, "Mostly
 
 
 def _who(summary: Summary) -> str:
+    """Whose the machine's CPU time was, and how much of it is in no job that is shown."""
     used: dict[str, float] = defaultdict(float)
     for job in summary.jobs:
         used[plain(job.user)] += job.cpu_seconds or 0.0
-    total = sum(used.values())
+    jobs = sum(used.values())
+    total = max(jobs, summary.use.cpu_seconds or 0.0)
     named = [
         (user, seconds)
         for user, seconds in sorted(used.items(), key=lambda each: -each[1])[:_NAMED]
         if seconds >= 0.05 * total > 0
     ]
-    told = ", ".join(f"{user} {units.share(seconds / total)}" for user, seconds in named)
-    return f" CPU time: {told}." if named else ""
+    told = [f"{user} {units.share(seconds / total)}" for user, seconds in named]
+    is_idle = (ratio(summary.use.cores.mean, summary.use.cpus) or 0.0) < _WORDS[-2][0]
+    if not is_idle and total - jobs >= _NOBODYS * total > 0:
+        told.append(f"others {units.share(1 - jobs / total)}")
+    return f" CPU time: {', '.join(told)}." if told else ""
+
+
+#: The kernel's own work, and what is lost between samples, is less than this share.
+_NOBODYS = 0.25
 
 
 def _wrong(summary: Summary, zone: tzinfo) -> Text:
@@ -150,7 +161,12 @@ def _wrong(summary: Summary, zone: tzinfo) -> Text:
     first = [event for event in events if subjects[event.subject] is event][:_VERDICTS]
     told = [f"{units.clock(event.time, zone)[11:16]} {_happened(event)}" for event in first]
     more = f"; and {len(events) - len(told)} more" if len(events) > len(told) else ""
-    told = [*(["some of the record cannot be read"] if summary.coverage.damaged else []), *told]
+    # Short attempts that fail are no event each; a row of them, and a full disk, are.
+    told = [
+        *(["some of the record cannot be read"] if summary.coverage.damaged else []),
+        *(f"{each.name} {each.says}" for each in summary.verdicts if each.rule in _FAILURES),
+        *told,
+    ]
     text = Text.assemble(
         ("Went wrong: ", "bold"), (f"{'; '.join(told) or 'nothing failed'}{more}.", "red" if told else "")
     )
@@ -195,7 +211,7 @@ class Busy:
         use, machine = self.summary.use, self.summary.machine
         has_gpus = machine.gpus or use.gpu_util.peak is not None
         return [
-            ("cores", f"{units.count(use.cpus)} cores", use.cpus),
+            ("cores", units.plural(use.cpus, "core"), use.cpus),
             ("memory_bytes", units.size(use.memory_total_bytes), use.memory_total_bytes),
             *([("gpu_util", units.plural(machine.gpus or 1, "GPU"), 100.0)] if has_gpus else []),
             *((name, "", None) for name in used_rates(self.summary)[: self.rates]),

@@ -1,5 +1,6 @@
 """One moment of a machine, between two samples: who uses what, sorted, as `vmsonar top` draws it."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 HELP = "q quit  P M I G sort  p processes  ↑↓ scroll  ←→ step in time  [ ] by 60  space hold  End now"
 _TICKS = ("user_ticks", "system_ticks")
-_BUSY = (*_TICKS, "nice_ticks", "irq_ticks", "softirq_ticks", "steal_ticks")
+_BUSY = (*_TICKS, "nice_ticks", "irq_ticks", "softirq_ticks")
+_ALL = (*_BUSY, "idle_ticks", "iowait_ticks")
 _IO = ("read_bytes", "write_bytes")
 _MEMORY = {"job": "memory", "process": "resident", "container": "memory_used"}
 _NANO = 1e9
@@ -79,13 +81,31 @@ class Instant:
         earlier = {_key(row, names): row for row in getattr(self._before, kind, [])}
         return [(row, earlier.get(_key(row, names))) for row in getattr(self.now, kind)]
 
-    def _rate(self, pair: tuple[Any, Any], names: Sequence[str], scale: float = 1.0) -> float | None:
+    def _rate(self, pair: tuple[Any, Any], names: Sequence[str]) -> float | None:
         """How fast some counters rose together; None where one is not known or began anew."""
         counts: list[list[Any]] = [[getattr(row, name, None) for row in pair] for name in names]
         if self.seconds is None or any(None in each for each in counts):
             return None
         risen = [now - before for now, before in counts]
-        return None if min(risen) < 0 else sum(risen) / scale / self.seconds
+        return None if min(risen) < 0 else sum(risen) / self.seconds
+
+    @cached_property
+    def _pace(self) -> tuple[float, float]:
+        """How much faster than our clock the counters of the CPUs ran (they are read later where it is busy), and CPUs.
+
+        As the view node_clocks has it.
+        """
+        cpus = next((node.cpus_online for node in self.now.node if node.cpus_online), None)
+        pair = next(iter(self._pairs("node", ())), (None, None))
+        ticks = self._rate(pair, _ALL)
+        steal = self._rate(pair, ("steal_ticks",)) or 0.0
+        pace = None if ticks is None or cpus is None else (ticks + steal) / self._ticks / cpus
+        return pace if pace is not None and 0.25 <= pace <= 4 else 1.0, cpus or math.inf
+
+    def _cores(self, pair: tuple[Any, Any], names: Sequence[str], scale: float) -> float | None:
+        """The cores that some counters tell of: never more than there are."""
+        rate, (pace, cpus) = self._rate(pair, names), self._pace
+        return None if rate is None else min(rate / scale / pace, cpus)
 
     def _rows(self, kind: str, say: Callable[[Any, Any], tuple[str, str]]) -> list[TopRow]:
         """The rows of a kind; `say` tells the name and what it is."""
@@ -96,7 +116,7 @@ class Instant:
             info = self._reel.infos.get((kind, *key))
             name, what = say(row, info)
             user = str(_part(info, "user_name", "user_id")) or None
-            figures = self._rate(pair, cpu, scale), getattr(row, _MEMORY[kind]), self._rate(pair, _IO)
+            figures = self._cores(pair, cpu, scale), getattr(row, _MEMORY[kind]), self._rate(pair, _IO)
             if getattr(row, "processes", None) != 0:
                 gpu = self._gpu.get((kind, key[0]))
                 found.append(TopRow(plain(name), plain(what), plain(user), *figures, gpu))
@@ -135,10 +155,8 @@ class Instant:
         node = self.now.node[0]
         known = node.memory_total is not None and node.memory_available is not None
         used = (node.memory_total or 0) - (node.memory_available or 0) if known else None
-        cores = self._rate(self._pairs("node", ())[0], _BUSY, self._ticks)
-        told = (
-            f"{units.cores(cores)} of {units.count(node.cpus_online)} cores, load {units.cores(node.load1)}"
-        )
+        cores = self._cores(self._pairs("node", ())[0], _BUSY, self._ticks)
+        told = f"{units.cores(cores)} of {units.plural(node.cpus_online, 'core')}, load {units.cores(node.load1)}"
         told += f", memory {units.size(used)} of {units.size(node.memory_total)}"
         return told + "".join(f", GPU {gpu.gpu_index} {units.percent(gpu.gpu_util)}" for gpu in self.now.gpu)
 

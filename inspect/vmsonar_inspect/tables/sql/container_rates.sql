@@ -75,7 +75,7 @@ SELECT
     d.cpu_time_rise / 1e9 AS cpu_seconds, -- seconds of CPU time since then
     (d.cpu_time_rise + d.cpu_time_high - d.cpu_time) / 1e9 AS cpu_seconds_high, -- the most that can be, where it was read before its end
     d.end_boottime, -- end of this life, nanoseconds after boot; null in samples of a container that goes on
-    d.cpu_time_rise / 1e9 / d.seconds AS cpu_cores, -- cores in use
+    CASE WHEN d.cpu_time_rise / 1e9 / d.seconds > t.cpus THEN t.cpus ELSE d.cpu_time_rise / 1e9 / d.seconds END AS cpu_cores, -- cores in use; never more than there are
     d.cpu_user_time_rise / 1e9 / d.seconds AS cpu_user_cores, -- cores: user mode
     d.cpu_system_time_rise / 1e9 / d.seconds AS cpu_system_cores, -- cores: kernel
     CASE WHEN d.cpu_quota IS NOT NULL AND d.cpu_period > 0 THEN d.cpu_quota / CAST(d.cpu_period AS DOUBLE) END AS cpu_limit_cores, -- cores it may use; null without a quota
@@ -102,4 +102,5 @@ SELECT
     CASE WHEN d.memory_some_time_rise >= 0 THEN LEAST(d.memory_some_time_rise / 1e6 / d.seconds, 1.0) END AS memory_some_share, -- share of time in which some task waited for memory
     CASE WHEN d.io_some_time_rise >= 0 THEN LEAST(d.io_some_time_rise / 1e6 / d.seconds, 1.0) END AS io_some_share -- share of time in which some task waited for I/O
 FROM deltas AS d
+JOIN tick_lengths AS t ON d.archive = t.archive AND d.boot = t.boot
 LEFT JOIN latest_container_info AS n ON d.archive = n.archive AND d.container_id = n.container_id

@@ -3,12 +3,6 @@ WITH stepped AS (
     SELECT
         node.*,
         (boottime - LAG(boottime) OVER w) / 1e9 AS seconds,
-        user_ticks + nice_ticks - LAG(user_ticks + nice_ticks) OVER w AS user_step,
-        system_ticks + irq_ticks + softirq_ticks
-        - LAG(system_ticks + irq_ticks + softirq_ticks) OVER w AS system_step,
-        idle_ticks - LAG(idle_ticks) OVER w AS idle_step,
-        iowait_ticks - LAG(iowait_ticks) OVER w AS iowait_step,
-        steal_ticks - LAG(steal_ticks) OVER w AS steal_step,
         context_switches - LAG(context_switches) OVER w AS switches_step,
         forks - LAG(forks) OVER w AS forks_step,
         major_page_faults - LAG(major_page_faults) OVER w AS faults_step,
@@ -19,27 +13,12 @@ WITH stepped AS (
     WINDOW w AS (PARTITION BY archive, boot ORDER BY boottime)
 ),
 
--- The counters of a sample are read a little after its beginning, and later on a busy machine: all their ticks together tell
--- how long they ran. A suspend, or CPUs that come and go, are no such delay.
-ticked AS (
-    SELECT
-        s.*,
-        t.ticks_per_second AS tick_rate,
-        (user_step + system_step + idle_step + iowait_step + COALESCE(steal_step, 0))
-        / t.ticks_per_second / NULLIF(cpus_online, 0) AS ticked_seconds,
-        LEAST(user_step, system_step, idle_step, iowait_step, COALESCE(steal_step, 0)) AS least_step
-    FROM stepped AS s
-    JOIN tick_lengths AS t ON s.archive = t.archive AND s.boot = t.boot
-),
-
 paced AS (
     SELECT
-        ticked.*,
-        tick_rate * CASE
-            WHEN least_step >= 0 AND ticked_seconds BETWEEN 0.25 * seconds AND 4.0 * seconds THEN ticked_seconds
-            ELSE seconds
-        END AS pace
-    FROM ticked
+        s.*, c.user_step, c.system_step, c.idle_step, c.iowait_step, c.steal_step, c.ticks_per_second AS tick_rate,
+        c.ticks_per_second * COALESCE(c.counted_seconds, s.seconds) AS pace
+    FROM stepped AS s
+    JOIN node_clocks AS c ON s.archive = c.archive AND s.run = c.run AND s.boot = c.boot AND s.seq = c.seq
 ),
 
 -- Devices made of other devices would count twice.

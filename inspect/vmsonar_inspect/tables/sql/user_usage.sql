@@ -44,6 +44,13 @@ summed AS (
         BOOL_OR(io_partial) AS io_partial
     FROM job_usage
     GROUP BY archive, user_name, user_id
+),
+
+-- Where only samples told what ended, whole jobs may be missing.
+heard AS (
+    SELECT archive, MAX(CASE WHEN cpu_source = 'samples' THEN 1 ELSE 0 END) = 1 AS is_deaf
+    FROM job_usage
+    GROUP BY archive
 )
 
 SELECT
@@ -55,7 +62,7 @@ SELECT
     s.last_time, -- last sample with a job of theirs
     s.cpu_seconds, -- seconds of CPU time while recorded
     CASE WHEN s.cpu_seconds_low < s.cpu_seconds THEN s.cpu_seconds_low END AS cpu_seconds_low, -- least that it can be, where that is another figure
-    CASE WHEN s.unbounded = 0 AND s.cpu_seconds_high > s.cpu_seconds THEN s.cpu_seconds_high END AS cpu_seconds_high, -- most that it can be, where that is another figure and known
+    CASE WHEN s.unbounded = 0 AND NOT h.is_deaf AND s.cpu_seconds_high > s.cpu_seconds THEN s.cpu_seconds_high END AS cpu_seconds_high, -- most that it can be, where that is another figure and known
     s.cpu_source, -- what told the time of processes that ended, the weakest of the jobs
     s.cpu_seconds / 3600.0 AS core_hours, -- the same in core hours
     s.job_cores_peak, -- cores in use by one job, busiest interval
@@ -65,9 +72,10 @@ SELECT
     s.memory_byte_seconds, -- memory times time
     s.read_bytes, -- bytes fetched from storage
     s.write_bytes, -- bytes sent to storage
-    s.unattributed, -- the CPU time of some jobs is not exact: see the bounds, without them it is a lower bound
+    s.unattributed OR h.is_deaf AS unattributed, -- the CPU time of some jobs is not exact, or jobs that lived between two samples are missing: see the bounds, without an upper one it is a lower bound
     s.io_partial -- the I/O of some jobs is not exact
 FROM summed AS s
+JOIN heard AS h ON s.archive = h.archive
 LEFT JOIN peaks AS p
     ON s.archive = p.archive
     AND s.user_name IS NOT DISTINCT FROM p.user_name

@@ -14,6 +14,9 @@ placed AS (
     SELECT
         s.*,
         t.ticks_per_second AS ticks,
+        t.cpus,
+        -- Processes are read with the counters of the CPUs, whose own clock tells how long that was after the read before.
+        CASE WHEN s.before = i.previous_boottime AND s.until = s.boottime THEN c.counted_seconds END AS counted_seconds,
         COALESCE(s.before IS NULL AND s.start_ticks / t.ticks_per_second * 1e9 >= i.previous_boottime - 2e7, FALSE) AS starts,
         COALESCE(s.before IS NULL AND {counts_anew}, FALSE) AS counts_anew,
         CASE
@@ -25,6 +28,7 @@ placed AS (
     JOIN tick_lengths AS t ON s.archive = t.archive AND s.boot = t.boot
     JOIN sample_intervals AS i
         ON s.archive = i.archive AND s.run = i.run AND s.boot = i.boot AND s.seq = i.seq
+    LEFT JOIN node_clocks AS c ON s.archive = c.archive AND s.run = c.run AND s.boot = c.boot AND s.seq = c.seq
     {seen_before}
 ),
 
@@ -39,7 +43,7 @@ begun AS (
         CASE
             WHEN p.until / 1e9 <= p.since OR p.before IS NULL AND NOT p.starts AND NOT p.counts_anew THEN NULL
             WHEN p.before IS NULL OR p.until < p.boottime THEN GREATEST(p.until / 1e9 - p.since, 1.0)
-            ELSE p.until / 1e9 - p.since
+            ELSE COALESCE(p.counted_seconds, p.until / 1e9 - p.since)
         END AS paced
     FROM placed AS p
 ),

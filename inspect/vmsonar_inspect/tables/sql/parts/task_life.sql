@@ -5,4 +5,4 @@
     {runtime}, -- seconds from its start to its end; to the sample that found it gone where nobody told the end
     r.runtime_seconds_low, -- seconds to the last sample that shows it alive, where its end is not known
     r.recorded_seconds, -- seconds of that which intervals cover, while it lived
-    r.cpu_seconds, -- seconds of CPU time while recorded
+    {cpu_time}, -- seconds of CPU time while recorded

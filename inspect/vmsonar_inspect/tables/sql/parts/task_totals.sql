@@ -11,16 +11,20 @@ rolled AS (
             MAX(samples)
         ) AS samples_alive,
         BOOL_OR(measure = 'gone') AS is_gone,
-        MAX(CASE WHEN measure = 'end' THEN last_value END) IS NOT NULL AS has_end,
         GREATEST(
-            COALESCE(MAX(CASE WHEN measure = 'end' THEN last_value END), MAX(s.last_boottime) / 1e9)
-            - s.start_ticks / MAX(t.ticks_per_second), 0.0
+            COALESCE(
+                MAX(CASE WHEN measure = 'end' THEN last_value END),
+                MAX(CASE WHEN measure = 'end_high' THEN last_value END),
+                MAX(s.last_boottime) / 1e9
+            ) - s.start_ticks / MAX(t.ticks_per_second), 0.0
         ) AS runtime_seconds,
         CASE
             WHEN BOOL_OR(measure = 'gone') AND MAX(CASE WHEN measure = 'end' THEN last_value END) IS NULL
                 THEN GREATEST(
-                    COALESCE(MAX(CASE WHEN measure = '{alive}' THEN s.last_boottime END) / 1e9
-                    - s.start_ticks / MAX(t.ticks_per_second), 0.0), 0.0
+                    COALESCE(
+                        MAX(CASE WHEN measure = 'end_low' THEN last_value END),
+                        MAX(CASE WHEN measure = '{alive}' THEN s.last_boottime END) / 1e9
+                    ) - s.start_ticks / MAX(t.ticks_per_second), 0.0
                 )
         END AS runtime_seconds_low,
         MAX(CASE WHEN measure = 'cpu_user' THEN total END) AS cpu_user_seconds,

@@ -1,32 +1,15 @@
-"""One inspection: opens archives and bundles, queries their tables for each fact once and keeps the answer."""
+"""What was recorded: each fact is queried once, when it is first needed."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from functools import cached_property
-from pathlib import Path
 from typing import TypeVar
 
 from vmsonar_archive.read.findings import Severity as Damage
 from vmsonar_archive.system.errors import AnswerIsNo
-from vmsonar_archive.system.text import plain
 
-from vmsonar_inspect.advice.figures import (
-    Figures,
-    container_figures,
-    filesystem_figures,
-    gpu_figures,
-    job_figures,
-    link_figures,
-    program_figures,
-    share_context_figures,
-    share_figures,
-    user_figures,
-)
 from vmsonar_inspect.advice.rules import RuleBook, load_rules
-from vmsonar_inspect.advice.verdicts import by_cost, job_advice, judge, machine_advice, one_per_cause
-from vmsonar_inspect.facts import model, units
+from vmsonar_inspect.facts import model
 from vmsonar_inspect.facts.boots import query_machine_ends
 from vmsonar_inspect.facts.ends import Ends
 from vmsonar_inspect.facts.energy import Factor, Split, load_factor, split_energy
@@ -60,11 +43,9 @@ from vmsonar_inspect.facts.network import (
 )
 from vmsonar_inspect.facts.programs import Pattern, ProgramMap, load_programs
 from vmsonar_inspect.facts.queries import Key, Queries, Record, grouped
-from vmsonar_inspect.facts.runs import RunUse
-from vmsonar_inspect.facts.stories import concerns, query_course, query_processes, query_programs
+from vmsonar_inspect.facts.stories import concerns
 from vmsonar_inspect.facts.timeline import query_timeline
-from vmsonar_inspect.tables.database import BASES, Tables, open_tables
-from vmsonar_inspect.tables.progress import waiting
+from vmsonar_inspect.tables.database import Tables
 from vmsonar_inspect.tables.where import TimeFrame
 
 N = TypeVar("N", ShareUse, LinkUse)
@@ -87,8 +68,8 @@ class InspectionSettings:
     kinds: frozenset[str] = frozenset()
 
 
-class Inspection:
-    """The facts and advice about archives that were opened together, each computed once, when first needed."""
+class Recorded:
+    """The facts about archives that were opened together, each computed once, when first needed."""
 
     def __init__(self, tables: Tables, settings: InspectionSettings, deep: bool = True) -> None:
         self.deep = deep
@@ -185,7 +166,7 @@ class Inspection:
             container.energy = split.energy(split.containers.get(container_id))
             if self.settings.user in (None, container.user):
                 found.append(container)
-        return sorted(found, key=_busiest_first)
+        return sorted(found, key=busiest_first)
 
     @cached_property
     def _bare_gpus(self) -> list[model.GpuUse]:
@@ -340,86 +321,6 @@ class Inspection:
         rows = self.queries.rows(f"SELECT archive, COUNT(*) AS jobs FROM ({jobs}) GROUP BY archive")  # noqa: S608
         return {row["archive"]: row["jobs"] for row in rows}
 
-    def machine_advice(self, archive: str) -> model.Advice:
-        """The machine, with its containers and GPUs."""
-        rules, coverage, use = self.settings.rules, self.coverage[archive], self.node_use[archive]
-        gpus = [gpu for gpu in self._bare_gpus if gpu.archive == archive]
-        own = [each for (owner, _), each in self._containers.items() if owner == archive]
-        containers = [container for container, _ in own]
-        about = machine_advice(rules, self.machines[archive], coverage, use, gpus, containers)
-        verdicts = list(about.verdicts)
-        for container, limit_share in sorted(own, key=lambda each: _busiest_first(each[0])):
-            if self.settings.user in (None, container.user):
-                name = f"container {plain(container.name or container.container_id[:12])}"
-                figures = container_figures(container, limit_share, use.cpus)
-                verdicts += judge(rules, "container", container.container_id, name, figures)
-        for gpu in gpus:
-            name = f"GPU {gpu.index if gpu.index is not None else plain(gpu.gpu)}"
-            verdicts += judge(rules, "gpu", gpu.gpu, name, gpu_figures(gpu, coverage))
-        for disk in self.filesystems.get(archive, []):
-            name = f"file system {plain(disk.filesystem)}"
-            verdicts += judge(rules, "filesystem", disk.filesystem, name, filesystem_figures(disk))
-        for share in self.shares:
-            if share.archive == archive:
-                name = f"share {plain(share.share)}"
-                verdicts += judge(rules, "share", share.share, name, share_figures(share))
-        for link in self.links:
-            if link.archive == archive:
-                verdicts += judge(rules, "link", link.link, f"link {plain(link.link)}", link_figures(link))
-        for ends in self.program_ends:
-            if ends.archive == archive:
-                verdicts += judge(rules, "program", ends.name, plain(ends.name), program_figures(ends))
-        about.verdicts = by_cost(verdicts)
-        return about
-
-    def advice(self, archive: str) -> list[model.Advice]:
-        """The machine first, then the jobs that pass the filters, most CPU time first."""
-        # Group 0 stands for many unknown groups beyond a PID namespace, so there is nothing to judge.
-        jobs = {
-            key: job
-            for key, job in self._jobs.items()
-            if key[0] == archive and job.is_one_job and self._is_wanted(job)
-        }
-        ordered = sorted(jobs, key=lambda key: (-(jobs[key].cpu_seconds or 0.0), jobs[key].series_id))
-        whole = self.machine_advice(archive)
-        for user, theirs in grouped(jobs.values(), lambda job: job.user).items():
-            if user is not None:
-                figures = user_figures(theirs, self.coverage[archive])
-                whole.verdicts += judge(self.settings.rules, "user", user, f"user {plain(user)}", figures)
-        whole.verdicts = by_cost(whole.verdicts)
-        return [whole, *map(self._job_advice, ordered)]
-
-    def verdicts(self, archive: str, advices: Sequence[model.Advice]) -> list[model.Verdict]:
-        """All verdicts on a machine and what ran on it, one for each cause, costliest first."""
-        containers = {job.series_id: job.container_id for job in self._jobs.values() if job.container_id}
-        every = (verdict for advice in advices for verdict in advice.verdicts)
-        return one_per_cause(self.settings.rules, every, containers)
-
-    def _job_advice(self, key: Key) -> model.Advice:
-        job, machine, use = self._jobs[key], self.machines[key[0]], self.node_use[key[0]]
-        context = self.contexts.get(key, JobContext())
-        figures = {
-            **job_figures(job, context, machine, use, self._oom_kills(job)),
-            **share_context_figures(job, self._share_contexts.get(key, ShareContext()), context.disk_bytes),
-        }
-        words = {"takers": self._takers(key, figures)} if figures.get("waited_share") else None
-        return job_advice(self.settings.rules, job, figures, use, words)
-
-    def _takers(self, key: Key, figures: Figures) -> str:
-        """Who had the cores while a job ran: the busiest other job, or all others together."""
-        mine, cpus = self._jobs[key], units.count(figures.get("cpus"))
-        others = [
-            job
-            for other, job in self._jobs.items()
-            if other[0] == key[0] and other != key and job.is_one_job and _met(job, mine)
-        ]
-        most = max(others, key=lambda job: job.cores.mean or 0.0, default=None)
-        rest = figures.get("others_cores_mean")
-        if most is None or rest is None or (most.cores.mean or 0.0) < 0.5 * rest:
-            return f"others used {units.cores(rest)} of {cpus} cores"
-        who = f"job {plain(most.job)} of {plain(most.user)} ({plain(most.command or most.program)})"
-        return f"{who} used {units.cores(most.cores.mean)} of {cpus} cores"
-
     def find_jobs(self, wanted: str) -> list[Key]:
         """The jobs of that id, process group or series, the latest first."""
         found = {
@@ -431,105 +332,6 @@ class Inspection:
             raise AnswerIsNo(f"no job {wanted!r} was recorded: see the view jobs for those that were")
         return sorted(found, key=found.__getitem__, reverse=True)[:_MOST_STORIES]
 
-    def story(self, key: Key, steps: int) -> model.Story:
-        """One job from beginning to end."""
-        archive, job, advice = key[0], self.keyed_jobs[key], self._job_advice(key)
-        events = [event for owner, event in self.events if owner == archive and concerns(event, job)]
-        containers = (each for each in self.containers if each.container_id == job.container_id)
-        return model.Story(
-            job=job,
-            ended_by=job.ending.words or "",
-            advice=advice,
-            timeline=query_course(self.queries, key, job, self.coverage[archive].interval_seconds, steps),
-            processes=query_processes(self.queries, key),
-            programs=query_programs(self.queries, key),
-            container=next(containers, None),
-            gpus=[gpu for gpu in self.gpus if gpu.gpu in job.gpus],
-            events=events,
-        )
 
-    def _oom_kills(self, job: model.JobUse) -> int:
-        """Out-of-memory kills that ended this job."""
-        if not job.ended or job.last is None or job.first is None:
-            return 0
-        # A shell can outlive its child for a while, whatever the interval.
-        slack = max(10.0, 3 * (self.coverage[job.archive or ""].interval_seconds or 10.0))
-        return sum(
-            abs((event.time - job.last).total_seconds()) <= slack
-            for archive, event in self.events
-            if archive == job.archive
-            and event.event in ("container_oom", "oom_kill")
-            and concerns(event, job)
-        )
-
-
-def _met(one: model.JobUse, other: model.JobUse) -> bool:
-    """Whether two jobs were seen at the same time."""
-    if one.first is None or one.last is None or other.first is None or other.last is None:
-        return False
-    return max(one.first, other.first) < min(one.last, other.last)
-
-
-def judge_run(use: RunUse, archive: Path) -> None:
-    """Adds to a command what only the whole record tells: why it ended, the verdicts, the size that was enough."""
-    with opened([archive], InspectionSettings(), quiet=True) as inspection:
-        jobs = inspection._jobs
-        if not jobs:
-            return
-        first = max(jobs, key=lambda key: (jobs[key].ending.source == "run", jobs[key].cpu_seconds or 0.0))
-        busiest = max(jobs, key=lambda key: jobs[key].cpu_seconds or 0.0)
-        if jobs[first].ending.source == "run":
-            use.ended_by = jobs[first].ending.words
-        advice = inspection._job_advice(busiest)
-    for verdict in advice.verdicts:
-        use.verdicts.append(f"{verdict.title}: {verdict.says} ({verdict.confidence} confidence)")
-    size = advice.size_peak
-    if size is not None:
-        parts = (units.plural(size.cores, "core"), f"{size.memory_gib} GiB")
-        use.size = " and ".join(each for each in parts if not each.startswith("None"))
-
-
-def _busiest_first(container: model.ContainerUse) -> tuple[float, str]:
+def busiest_first(container: model.ContainerUse) -> tuple[float, str]:
     return -(container.cpu_seconds or 0.0), container.container_id
-
-
-#: Segments of at most this size are read with their processes, so that each job is called by what it kept busy:
-#: that takes 0.25 s of CPU time more for each MiB (a day of 300 processes has 40), once.
-_SMALL = 16 * 2**20
-# Tables that the first screen does not need, and those it needs for one machine only; read on demand all the same.
-_NOT_AT_FIRST = ("cpu", "cost")
-_NOT_OF_MANY = (*_NOT_AT_FIRST, "job_day", "energy")
-
-
-@contextmanager
-def opened(
-    paths: Sequence[Path | str],
-    settings: InspectionSettings,
-    deep: bool | None = True,
-    quiet: bool = False,
-    first: bool = False,
-) -> Iterator[Inspection]:
-    """An inspection of everything that lies at these paths; a shallow one never reads processes.
-
-    None is deep for one machine and shallow for many. With `first` only what the first screen shows is made ready,
-    anything else when it is asked for, and None is shallow for a large machine too.
-    """
-    frame = settings.frame
-    with ExitStack() as stack:
-        with waiting(f"looking at {_what(paths)}", quiet) as wait:
-            tables = open_tables(list(paths), since=frame.since, until=frame.until, wait=wait)
-            stack.enter_context(tables)
-            if tables.errors and not tables.places:
-                raise tables.errors[0]
-            if deep is None:
-                deep = len(tables.places) == 1 and not (first and tables.bytes_to_derive > _SMALL)
-            wait.title = f"reading {_what(list(tables.places.values()))}"
-            unread = (_NOT_OF_MANY if len(tables.places) > 1 else _NOT_AT_FIRST) if first and not deep else ()
-            bases = [base for base in BASES if base not in unread]
-            # Reading segments finds the damage. Everything needed is read in one go, processes only where they matter.
-            tables.require([base for base in bases if deep or not base.startswith("process")], wait)
-        yield Inspection(tables, settings, deep)
-
-
-def _what(places: Sequence[Path | str]) -> str:
-    return plain(str(places[0])) if len(places) == 1 else f"{len(places)} archives"
