@@ -20,6 +20,7 @@ AREAS = (
     "gpu",
     "inspect",
     "lake",
+    "netfs",
     "run",
     "sampling",
 )

@@ -22,7 +22,17 @@ from vmsonar.collectors.process.connector import Connector, NoConnector
 
 PROBE_SECONDS = 20
 # Parts that take seconds to start, or serve one user at a time: their tests get the mark `real` and run in one process.
-HEAVY = {"chromium", "docker", "kafka", "kernel_guest", "moto", "podman", "spark", "systemd_guest"}
+HEAVY = {
+    "chromium",
+    "docker",
+    "kafka",
+    "kernel_guest",
+    "moto",
+    "nfs_guest",
+    "podman",
+    "spark",
+    "systemd_guest",
+}
 DOCKER_SOCKET = "/var/run/docker.sock"
 
 
@@ -108,6 +118,13 @@ def _kernel_guest() -> str | None:
     return None if disk.exists() else f"no guest disk {disk}"
 
 
+def _nfs_guest() -> str | None:
+    if reason := _kernel_guest():
+        return reason
+    wanted = (cache_dir() / "guest/usr/sbin/rpc.nfsd", Path("/usr/lib/uml/modules"))
+    return next((f"no {path}" for path in wanted if not path.exists()), None)
+
+
 def _chromium() -> str | None:
     return _first(_commands("chromium", "chromedriver"), _modules("selenium"))
 
@@ -188,6 +205,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "loop_mount": lambda: _first(_tmpfs_mount(), _commands("mkfs.ext4"), _device("/dev/loop-control")),
     "moto": lambda: _modules("moto", "boto3", "flask"),
     "netns": _netns,
+    "nfs_guest": _nfs_guest,
     "pcp": _pcp,
     "podman": _podman,
     "root": _root,

@@ -1,15 +1,14 @@
 import os
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import pytest
-from vmsonar_archive.records import KINDS
 
+from tests.collectors.rows import rows_of, tick
 from tests.fixtures.hosts import aarch64_vm, small_vm, two_socket_node
 from vmsonar.collectors import node
-from vmsonar.collectors.base import RowCache, Setup, Tick
+from vmsonar.collectors.base import RowCache, Setup
 from vmsonar.collectors.cpu import CpuCollector
 from vmsonar.collectors.disk import DiskCollector
 from vmsonar.collectors.net import NetCollector
@@ -21,19 +20,6 @@ from vmsonar.host.roots import Host
 
 #: Nobody says which devices are whole, so all are.
 NO_SYSFS = Host(sys=Path("/nowhere"))
-
-
-def tick(boottime=1):
-    return Tick(time=datetime(2026, 11, 16, tzinfo=UTC), boottime=boottime, boot="b", fresh=True)
-
-
-def rows_of(make, host, at=None):
-    collector = make(Setup(Config(), host))
-    encoded = collector.collect(at or tick()).by_kind
-    collector.close()
-    return {
-        kind: [msgspec.json.decode(row, type=KINDS[kind]) for row in found] for kind, found in encoded.items()
-    }
 
 
 def test_node_of_a_small_vm(tmp_path):

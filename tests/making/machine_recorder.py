@@ -183,9 +183,10 @@ class Recorder:
                       system_ticks=0, iowait_ticks=0, irq_ticks=0, softirq_ticks=0, steal_ticks=0)  # fmt: skip
 
     def _disk(self) -> DiskRow:
+        local = 0 if self.machine.remote else 1
         return DiskRow(
             device="nvme0n1", device_major=259, device_minor=0,
-            read_sectors=self._total("all:read") // 512, write_sectors=self._total("all:write") // 512,
+            read_sectors=local * self._total("all:read") // 512, write_sectors=local * self._total("all:write") // 512,
             reads=0, writes=0, busy_time=int(self._total("time") * 10),
         )  # fmt: skip
 

@@ -113,6 +113,8 @@ class Machine:
     #: Rows of kinds that are not simulated, and when the kernel killed for lack of memory outside of containers.
     more: list[tuple[float, str, Row]] = field(default_factory=list)
     kills: tuple[float, ...] = ()
+    #: What jobs read and write does not go to the disk, but to a share.
+    remote: bool = False
     start: datetime = START
 
     def record(self, root: Path, seconds: float) -> Path:

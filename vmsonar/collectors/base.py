@@ -17,6 +17,7 @@ from vmsonar_archive.records.ids import SeriesIds
 from vmsonar.config.schema import Config
 from vmsonar.host.clock import Clock
 from vmsonar.host.files import KeptFile
+from vmsonar.host.mounts import MountTable
 from vmsonar.host.proc_pid import PPID, read_stat
 from vmsonar.host.roots import Host
 
@@ -191,6 +192,9 @@ class Setup:
         self.descent = descent
         #: /proc/stat, read once per tick for all collectors.
         self.proc_stat = SharedFile(self.host.proc / "stat")
+        #: The table of mounts, likewise. Below another root the first process has the tree of its machine.
+        process = "self" if self.host.is_this_machine else "1"
+        self.mounts = MountTable(self.host.proc / process / "mountinfo")
 
 
 Trouble = tuple[str, str | None]

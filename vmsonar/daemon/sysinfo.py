@@ -18,6 +18,7 @@ from vmsonar.host import cloud, hardware
 from vmsonar.host.clock import Clock
 from vmsonar.host.files import read_text
 from vmsonar.host.identity import boot_id, node_identity
+from vmsonar.host.lustre import job_naming
 from vmsonar.host.roots import Host
 
 
@@ -55,6 +56,7 @@ def _system(host: Host) -> dict[str, Any]:
         "ticks_per_second": os.sysconf("SC_CLK_TCK"),
         "booted": hardware.boot_time(host),
         "cgroup_mode": cgroup_mode(host),
+        **job_naming(host)._asdict(),
     }
 
 

@@ -1,4 +1,4 @@
-"""The machine as we find it: roots, clocks, identity, users, control groups, hardware, cloud.
+"""The machine as we find it: roots, clocks, identity, users, control groups, mounts, hardware, cloud.
 
 Comes in: /proc, /sys, /etc below roots that can be replaced. Goes out: plain facts. Imports vmsonar_archive only.
 """
@@ -10,6 +10,8 @@ __all__ = [
     "files",
     "hardware",
     "identity",
+    "lustre",
+    "mounts",
     "proc_pid",
     "roots",
     "streams",

@@ -17,13 +17,13 @@ class KeptFile:
         self.path = path
         self._descriptor = -1
 
-    def read(self) -> bytes:
-        """The whole content; raises OSError as open(2) and pread(2) do."""
+    def read(self, surely_all: int = _SURELY_ALL) -> bytes:
+        """The whole content; raises OSError as open(2) and pread(2) do. With 0 also where records are long."""
         if self._descriptor < 0:
             self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             content = os.pread(self._descriptor, _CHUNK, 0)
-            return content if len(content) < _SURELY_ALL else self._read_on(content)
+            return content if len(content) < surely_all else self._read_on(content)
         except OSError:
             self.close()
             raise
@@ -47,6 +47,26 @@ def read_text(path: Path) -> str | None:
         return path.read_text(errors="replace").strip()
     except OSError:
         return None
+
+
+#: No sum of such counters is more than int64 holds.
+MOST_COUNTED = 1 << 55
+
+
+def counter(text: bytes) -> int:
+    """What a kernel has counted; raises ValueError for what is no such number."""
+    value = int(text)
+    if not 0 <= value < MOST_COUNTED:
+        raise ValueError(f"no counter: {value}")
+    return value
+
+
+def listed(folder: Path, most: int = 256) -> list[Path]:
+    """The first entries of a folder in the order of their names; none where it cannot be read."""
+    try:
+        return sorted(folder.iterdir())[:most]
+    except OSError:
+        return []
 
 
 def stamp_of(path: Path) -> tuple[int, int, int] | None:

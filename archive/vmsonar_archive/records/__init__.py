@@ -9,12 +9,22 @@ from vmsonar_archive.records.events import CostRow, EventRow, GapRow
 from vmsonar_archive.records.fields import Row
 from vmsonar_archive.records.filesystem import FilesystemRow
 from vmsonar_archive.records.gpu import EnergyRow, GpuProcessRow, GpuRow
-from vmsonar_archive.records.node import DISK_COUNTERS, CpuRow, DiskRow, NetRow, NodeRow, PressureRow
+from vmsonar_archive.records.network import FabricRow, NetfsRow
+from vmsonar_archive.records.node import (
+    ALLOWANCES,
+    DISK_COUNTERS,
+    CpuRow,
+    DiskRow,
+    NetRow,
+    NodeRow,
+    PressureRow,
+)
 from vmsonar_archive.records.process import JobInfoRow, JobRow, ProcessInfoRow, ProcessRow
 from vmsonar_archive.records.sample import FORMAT, KINDS, Sample, Stamp
 from vmsonar_archive.records.sysinfo import Capability, Card, Disk, Engine, Interface, SysInfo
 
 __all__ = [
+    "ALLOWANCES",
     "DISK_COUNTERS",
     "FORMAT",
     "KINDS",
@@ -31,6 +41,7 @@ __all__ = [
     "EnergyRow",
     "Engine",
     "EventRow",
+    "FabricRow",
     "FilesystemRow",
     "GapRow",
     "GpuProcessRow",
@@ -39,6 +50,7 @@ __all__ = [
     "JobInfoRow",
     "JobRow",
     "NetRow",
+    "NetfsRow",
     "NodeRow",
     "PressureRow",
     "ProcessInfoRow",

@@ -10,6 +10,7 @@ from vmsonar_archive.records.fields import (
     Ident,
     Identifier,
     Load,
+    MegabitsPerSecond,
     Microseconds,
     Milliseconds,
     Row,
@@ -148,6 +149,17 @@ class NetRow(Row, kw_only=True):
     default_route: Annotated[
         Flag | None, about("a default route leads through it; /proc/net/route and ipv6_route")
     ] = None
+    link_speed: Annotated[MegabitsPerSecond | None, about("of the link; speed below /sys/class/net")] = None
+    received_bytes_exceeded: Annotated[Count | None, about("packets; bw_in_allowance_exceeded")] = None
+    sent_bytes_exceeded: Annotated[Count | None, about("packets; bw_out_allowance_exceeded")] = None
+    packets_exceeded: Annotated[Count | None, about("packets; pps_allowance_exceeded")] = None
+    connections_exceeded: Annotated[Count | None, about("packets; conntrack_allowance_exceeded")] = None
+    link_local_exceeded: Annotated[Count | None, about("packets; linklocal_allowance_exceeded")] = None
+    connections_left: Annotated[Count | None, about("still allowed; conntrack_allowance_available")] = None
+
+
+#: What the cloud allows an interface, and how often that was exceeded.
+ALLOWANCES: tuple[str, ...] = tuple(name for name in NetRow.__struct_fields__ if name.endswith("_exceeded"))
 
 
 class PressureRow(Row, kw_only=True):

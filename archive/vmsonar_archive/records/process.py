@@ -219,3 +219,10 @@ class JobInfoRow(Owner, kw_only=True):
         Text | None, about("command line of the first member, as command_line allows", Sensitivity.COMMAND)
     ] = None
     container_id: Annotated[Identifier | None, about("container of the first member")] = None
+    lustre_job_id: Annotated[
+        Text | None,
+        about(
+            "what Lustre's servers book the first member's requests under, where no environment is needed for it",
+            Sensitivity.USER,
+        ),
+    ] = None

@@ -11,6 +11,7 @@ from vmsonar_archive.records.fields import IN_64_BITS, Nanoseconds, Time, about
 from vmsonar_archive.records.filesystem import FilesystemRow
 from vmsonar_archive.records.gpu import EnergyRow, GpuProcessRow, GpuRow
 from vmsonar_archive.records.ids import StampId
+from vmsonar_archive.records.network import FabricRow, NetfsRow
 from vmsonar_archive.records.node import CpuRow, DiskRow, NetRow, NodeRow, PressureRow
 from vmsonar_archive.records.process import JobInfoRow, JobRow, ProcessInfoRow, ProcessRow
 
@@ -37,7 +38,9 @@ class Sample(Stamp, kw_only=True):
     cpu: list[CpuRow] = []
     disk: list[DiskRow] = []
     filesystem: list[FilesystemRow] = []
+    netfs: list[NetfsRow] = []
     net: list[NetRow] = []
+    fabric: list[FabricRow] = []
     pressure: list[PressureRow] = []
     energy: list[EnergyRow] = []
     gpu: list[GpuRow] = []

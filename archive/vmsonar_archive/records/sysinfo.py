@@ -119,6 +119,14 @@ class SysInfo(Stamp, kw_only=True):
     ticks_per_second: Annotated[Count | None, about("sysconf(_SC_CLK_TCK)")] = None
     booted: Annotated[Time | None, about("btime of /proc/stat")] = None
     cgroup_mode: Annotated[Choice | None, about("v1, v2 or hybrid")] = None
+    lustre_jobid_var: Annotated[
+        Text | None,
+        about("what names jobs to Lustre's servers: an environment variable or a word; jobid_var"),
+    ] = None
+    lustre_jobid_name: Annotated[
+        Text | None,
+        about("the name, or its form, where jobid_var is nodelocal; jobid_name", Sensitivity.LABEL),
+    ] = None
     cards: Annotated[list[Card] | None, about("GPUs")] = None
     disks: Annotated[list[Disk] | None, about("block devices")] = None
     interfaces: Annotated[list[Interface] | None, about("network interfaces")] = None

@@ -20,6 +20,7 @@ from vmsonar_inspect.facts.model import (
     ProgramEnds,
     Use,
 )
+from vmsonar_inspect.facts.network import LinkUse, ShareContext, ShareUse
 from vmsonar_inspect.facts.queries import total
 
 Figures = Mapping[str, float | None]
@@ -34,7 +35,8 @@ _BY_WRITER: dict[units.Writer, str] = {
         workers processes_seen processes_peak births_per_minute forks_per_second swap_rate
         major_faults_per_second oom_kills container_oom_kills gpus gpu_errors samples killed_below_limit
         forks_refused processes_limit inodes_total inodes_free_least ends failed failed_in_a_row
-        machine_gpus short_jobs
+        machine_gpus short_jobs share_operations share_operations_rate share_waiting_mean share_timeouts
+        share_retransmissions link_exceeded link_drops link_errors
     """,
     units.cores: """
         cores_mean cores_median cores_p95 cores_peak others_cores_mean quota_cores wanted_cores short_cores_mean
@@ -46,14 +48,18 @@ _BY_WRITER: dict[units.Writer, str] = {
         gpu_memory_peak_share gpu_memory_p95_share coverage
         disk_free_share disk_free_share_least inodes_free_share_least fill_share fill_fit
         memory_share_median saturated_share paired_share waited_share short_share
+        share_metadata_share share_retransmitted_share share_traffic_share blocked_share
+        link_dropped_share link_throttled_share
     """,
     units.size: """
         memory_median memory_p95 memory_peak memory_total memory_limit memory_charged_peak gpu_memory_peak
-        disk_total disk_free disk_free_least
+        disk_total disk_free disk_free_least share_bytes_per_operation share_bytes home_write_bytes
+        disk_write_bytes job_write_bytes
     """,
     units.rate: "io_rate_mean fill_rate late_fill_rate",
     units.percent: "gpu_util_mean gpu_util_p95 machine_gpu_util_mean",
     units.duration: "seconds seconds_to_full failed_seconds failed_gap idle_seconds short_runtime_median",
+    units.latency: "share_operation_seconds share_slowest_seconds",
     units.hours: "process_cpu_mean",
     units.quantity: """
         core_hours waited_core_hours idle_core_hours failed_core_hours short_core_hours held_gib_hours free_gib_hours
@@ -280,6 +286,42 @@ def filesystem_figures(disk: FilesystemUse) -> Figures:
         "fill_share": ratio(filled, disk.total_bytes),
         "seconds_to_full": disk.seconds_to_full,
     }
+
+
+_SAME_OF_SHARE = (
+    *("operations", "operations_rate", "metadata_share", "bytes_per_operation", "operation_seconds"),
+    *("slowest_seconds", "timeouts", "retransmissions"),
+)
+
+
+def share_figures(share: ShareUse) -> Figures:
+    """What rules about a network file system compare."""
+    return {
+        **_seen(share),
+        **{f"share_{name}": getattr(share, name) for name in _SAME_OF_SHARE},
+        "share_waiting_mean": share.waiting.mean,
+        "share_retransmitted_share": ratio(share.retransmissions, share.operations),
+    }
+
+
+def share_context_figures(job: JobUse, context: ShareContext, disk_bytes: float | None) -> Figures:
+    """What rules about a job compare of what happened on shares while it ran, by whomever."""
+    return {
+        **asdict(context),
+        "share_traffic_share": ratio(context.share_bytes, total((context.share_bytes, disk_bytes))),
+        "job_write_bytes": job.write_bytes,
+    }
+
+
+def link_figures(link: LinkUse) -> Figures:
+    """What rules about an interface or a port compare."""
+    same = ("exceeded", "throttled_share", "drops", "errors")
+    figures = {f"link_{name}": getattr(link, name) for name in same}
+    return {**_seen(link), **figures, "link_dropped_share": ratio(link.drops, link.packets)}
+
+
+def _seen(use: ShareUse | LinkUse) -> Figures:
+    return {"samples": use.samples, "seconds": use.seconds, "coverage": 1.0}
 
 
 def program_figures(ends: ProgramEnds) -> Figures:

@@ -41,6 +41,7 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
     "percent": units.percent,
     "cores": units.cores,
     "seconds": units.duration,
+    "seconds each": units.latency,
     "elapsed seconds": units.elapsed,
     "time": lambda moment: f"{moment:%Y-%m-%d %H:%M:%S}",
     "busy seconds": units.hours,

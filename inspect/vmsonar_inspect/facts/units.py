@@ -83,6 +83,13 @@ def duration(seconds: float | None) -> str:
     return f"{days} d {rest} h"
 
 
+def latency(seconds: float | None) -> str:
+    """How long one of many takes: `0.2 ms`, `35 ms`, `1.5 s`, `45 s`."""
+    if seconds is None or seconds >= 60:
+        return duration(seconds)
+    return f"{_three(seconds * 1000)} ms" if seconds < 1 else f"{_three(seconds)} s"
+
+
 def elapsed(seconds: float | None) -> str:
     """How long something took, if it was short to the hundredth of a second: `0.52 s`."""
     return f"{seconds:.2f} s" if seconds is not None and seconds < 120 else duration(seconds)

@@ -10,12 +10,16 @@ from vmsonar_inspect.advice.figures import (
     filesystem_figures,
     gpu_figures,
     job_figures,
+    link_figures,
     program_figures,
+    share_context_figures,
+    share_figures,
     user_figures,
 )
 from vmsonar_inspect.advice.verdicts import by_cost, job_advice, judge, machine_advice, one_per_cause
 from vmsonar_inspect.facts import model, units
 from vmsonar_inspect.facts.jobs import JobContext
+from vmsonar_inspect.facts.network import ShareContext
 from vmsonar_inspect.facts.queries import Key, grouped
 from vmsonar_inspect.facts.stories import concerns, query_course, query_processes, query_programs
 from vmsonar_inspect.inspection.recorded import Recorded, busiest_first
@@ -43,6 +47,13 @@ class Inspection(Recorded):
         for disk in self.filesystems.get(archive, []):
             name = f"file system {plain(disk.filesystem)}"
             verdicts += judge(rules, "filesystem", disk.filesystem, name, filesystem_figures(disk))
+        for share in self.shares:
+            if share.archive == archive:
+                name = f"share {plain(share.share)}"
+                verdicts += judge(rules, "share", share.share, name, share_figures(share))
+        for link in self.links:
+            if link.archive == archive:
+                verdicts += judge(rules, "link", link.link, f"link {plain(link.link)}", link_figures(link))
         for ends in self.program_ends:
             if ends.archive == archive:
                 verdicts += judge(rules, "program", ends.name, plain(ends.name), program_figures(ends))
@@ -75,7 +86,10 @@ class Inspection(Recorded):
     def job_advice(self, key: Key) -> model.Advice:
         job, machine, use = self._jobs[key], self.machines[key[0]], self.node_use[key[0]]
         context = self.contexts.get(key, JobContext())
-        figures = job_figures(job, context, machine, use, self._oom_kills(job))
+        figures = {
+            **job_figures(job, context, machine, use, self._oom_kills(job)),
+            **share_context_figures(job, self._share_contexts.get(key, ShareContext()), context.disk_bytes),
+        }
         words = {"takers": self._takers(key, figures)} if figures.get("waited_share") else None
         return job_advice(self.settings.rules, job, figures, use, words)
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from functools import cached_property
+from typing import TypeVar
 
 from vmsonar_archive.read.findings import Severity as Damage
 from vmsonar_archive.system.errors import AnswerIsNo
@@ -32,6 +33,14 @@ from vmsonar_inspect.facts.machine import (
     query_node_use,
     reached_limit,
 )
+from vmsonar_inspect.facts.network import (
+    LinkUse,
+    ShareContext,
+    ShareUse,
+    query_links,
+    query_share_contexts,
+    query_shares,
+)
 from vmsonar_inspect.facts.programs import Pattern, ProgramMap, load_programs
 from vmsonar_inspect.facts.queries import Key, Queries, Record, grouped
 from vmsonar_inspect.facts.stories import concerns
@@ -39,6 +48,7 @@ from vmsonar_inspect.facts.timeline import query_timeline
 from vmsonar_inspect.tables.database import Tables
 from vmsonar_inspect.tables.where import TimeFrame
 
+N = TypeVar("N", ShareUse, LinkUse)
 #: Most stories where several jobs have the same id.
 _MOST_STORIES = 5
 
@@ -264,6 +274,25 @@ class Recorded:
     @cached_property
     def filesystems(self) -> dict[str, list[model.FilesystemUse]]:
         return query_filesystems(self.queries) if self.queries.has("filesystem") else {}
+
+    @cached_property
+    def shares(self) -> list[ShareUse]:
+        """The network file systems, those that were waited for most first."""
+        return self._with_hosts(query_shares(self.queries) if self.queries.has("netfs") else [])
+
+    @cached_property
+    def links(self) -> list[LinkUse]:
+        """The interfaces that lead out and the ports of fabrics."""
+        return self._with_hosts(query_links(self.queries) if self.queries.has("net") else [])
+
+    def _with_hosts(self, found: list[N]) -> list[N]:
+        for each in found:
+            each.hostname = self.machines[each.archive or ""].hostname
+        return found
+
+    @cached_property
+    def _share_contexts(self) -> dict[Key, ShareContext]:
+        return query_share_contexts(self.queries) if self.queries.has("netfs") and self.contexts else {}
 
     @cached_property
     def program_ends(self) -> list[model.ProgramEnds]:

@@ -13,6 +13,7 @@ from vmsonar_archive.system.moments import covered_words, span_words
 from vmsonar_inspect.advice.figures import ratio
 from vmsonar_inspect.facts import model, units
 from vmsonar_inspect.facts.fields import titled
+from vmsonar_inspect.facts.network import LinkUse, ShareUse
 from vmsonar_inspect.inspection import Inspection, InspectionSettings, opened
 from vmsonar_inspect.show.order import arranged
 from vmsonar_inspect.tables.database import Tables, open_tables
@@ -38,6 +39,7 @@ class Summary(model.AnswerPart):
         list[model.MachineEnd], about("of each boot; the last may be just where the record stops")
     ]
     filesystems: Annotated[list[model.FilesystemUse], about("those that can be written")]
+    shares: Annotated[list[ShareUse], about("network file systems")]
     gaps: list[model.Gap]
     advice: list[model.Advice]
     verdicts: Annotated[
@@ -91,6 +93,8 @@ ROW_TYPES: dict[str, type] = {
     "jobs": model.JobUse,
     "containers": model.ContainerUse,
     "gpus": model.GpuUse,
+    "shares": ShareUse,
+    "links": LinkUse,
     "users": model.GroupUse,
     "sessions": model.GroupUse,
     "programs": model.GroupUse,
@@ -108,6 +112,8 @@ def rows_of(inspection: Inspection, view: str, zone: tzinfo, job: str | None = N
         "jobs": lambda: inspection.jobs,
         "containers": lambda: inspection.containers,
         "gpus": lambda: inspection.gpus,
+        "shares": lambda: inspection.shares,
+        "links": lambda: inspection.links,
         "users": lambda: inspection.users(zone),
         "sessions": lambda: inspection.sessions(zone),
         "programs": lambda: inspection.programs(zone),
@@ -180,6 +186,7 @@ def summary_of(inspection: Inspection, archive: str, top: int | None = None) -> 
         wrong=inspection.wrong(archive),
         ends=inspection.machine_ends.get(archive, []),
         filesystems=inspection.filesystems.get(archive, []),
+        shares=[share for share in inspection.shares if share.archive == archive],
         gaps=[gap for owner, gap in inspection.gaps if owner in (archive, "")],
         advice=advices,
         verdicts=inspection.verdicts(archive, advices),

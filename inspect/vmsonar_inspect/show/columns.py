@@ -22,6 +22,7 @@ from vmsonar_inspect.facts.model import (
     ProcessUse,
     ProgramUse,
 )
+from vmsonar_inspect.facts.network import LinkUse, ShareUse
 from vmsonar_inspect.show.answers import FleetRow
 
 Write = Callable[[Any], str]
@@ -129,6 +130,39 @@ _GPUS = (
     Column("gpu", 13, widest=44),
 )
 
+_SHARES = (
+    Column("share", 0, widest=36),
+    Column("fs_type", 7),
+    Column("server", 10, widest=28),
+    Column("export", 12, widest=28),
+    Column("read_bytes / write_bytes", 1),
+    Column("server_read_bytes / server_write_bytes", 9),
+    Column("operations", 4),
+    Column("metadata_share", 5),
+    Column("operation_seconds", 3),
+    Column("slowest_seconds", 6),
+    Column("waiting.mean", 2),
+    Column("retransmissions", 8),
+    Column("timeouts", 8),
+    Column("errors", 13),
+    Column("seconds", 14),
+)
+
+_LINKS = (
+    Column("link", 0, widest=28),
+    Column("kind", 9),
+    Column("speed_rate", 4),
+    Column("received_bytes / sent_bytes", 1),
+    Column("received_rate.p95", 2),
+    Column("sent_rate.p95", 3),
+    Column("link_share.p95", 5),
+    Column("drops", 6),
+    Column("errors", 7),
+    Column("repeats", 10, optional=True),
+    Column("exceeded", 8, optional=True),
+    Column("throttled_share", 8, optional=True),
+)
+
 _GROUPS = (
     Column("jobs", 3),
     Column("users", 9),
@@ -230,6 +264,8 @@ _VIEWS: dict[str, tuple[type[msgspec.Struct], tuple[Column, ...]]] = {
     "jobs": (JobUse, _JOBS),
     "containers": (ContainerUse, _CONTAINERS),
     "gpus": (GpuUse, _GPUS),
+    "shares": (ShareUse, _SHARES),
+    "links": (LinkUse, _LINKS),
     "users": (
         GroupUse,
         (
@@ -252,7 +288,7 @@ _VIEWS: dict[str, tuple[type[msgspec.Struct], tuple[Column, ...]]] = {
 def columns_of(view: str, zone: tzinfo, many: bool = False) -> list[Column]:
     """The columns of a view; rows of many machines say whose they are."""
     kind, shown = _VIEWS[view]
-    has_machine = many and view in ("jobs", "containers", "gpus", "events")
+    has_machine = many and view in ("jobs", "containers", "gpus", "shares", "links", "events")
     return [_column(kind, each, zone) for each in ((_MACHINE, *shown) if has_machine else shown)]
 
 

@@ -6,6 +6,7 @@ from functools import cache
 from importlib.resources import files
 
 from vmsonar_archive.parquet.rollup import MEMORY_BY, PEAK_BY, RESET_TO_ZERO, TOLD_BY
+from vmsonar_archive.records import ALLOWANCES, FabricRow, NetRow
 
 #: Every view, each after those it reads.
 VIEWS: tuple[str, ...] = (
@@ -19,7 +20,9 @@ VIEWS: tuple[str, ...] = (
     "coverage",
     "coverage_gaps",
     "disk_rates",
+    "netfs_rates",
     "net_rates",
+    "fabric_rates",
     "pressure_rates",
     "energy_rates",
     "node_clocks",
@@ -59,6 +62,20 @@ _COUNTERS: dict[str, tuple[str, ...]] = {
         *("read_bytes", "write_bytes", "received_bytes", "sent_bytes", "oom_kills"),
         *("cpu_some_time", "memory_some_time", "io_some_time"),
     ),
+    "netfs": (
+        *("program_read", "program_write", "server_read_bytes", "server_write_bytes", "operations"),
+        *("read_operations", "write_operations", "metadata_operations", "rpc_operations", "execute_time"),
+        *(
+            "read_execute_time",
+            "write_execute_time",
+            "metadata_execute_time",
+            "queue_time",
+            "round_trip_time",
+        ),
+        *("retransmissions", "timeouts", "errors"),
+    ),
+    "fabric": FabricRow.__struct_fields__[FabricRow.__struct_fields__.index("received_bytes") :],
+    "net": NetRow.__struct_fields__[1:9] + ALLOWANCES,
 }
 
 
@@ -234,7 +251,7 @@ _WORDS: dict[str, dict[str, str]] = {
     "container_totals": {"source": "container", "counts_anew": "FALSE"},
     "process_rates": {**_PROCESS, **_rises("process")},
     "job_rates": {**_JOB, **_rises("job")},
-    "container_rates": _rises("container"),
+    **{f"{table}_rates": _rises(table) for table in ("container", "netfs", "fabric", "net")},
     "process_usage": {**_PROCESS, "totals": "process_totals"},
     "job_usage": {
         **_JOB,

@@ -25,11 +25,13 @@ from vmsonar_archive.records import (
     ContainerRow,
     Engine,
     EventRow,
+    FabricRow,
     FilesystemRow,
     GapRow,
     GpuRow,
     Interface,
     JobInfoRow,
+    NetfsRow,
     NetRow,
     ProcessInfoRow,
     SysInfo,
@@ -53,6 +55,12 @@ def _rows() -> dict[str, list[bytes]]:
         "filesystem": [
             FilesystemRow(device_major=8, device_minor=1, mount_point="/home/canary", device="canary:/export")
         ],
+        "netfs": [
+            NetfsRow(
+                device_major=0, device_minor=9, mount_point="/canary", server="canary-nas", export="/canary"
+            )
+        ],
+        "fabric": [FabricRow(fabric_device="canary_0", fabric_port=1)],
         "gpu": [GpuRow(gpu_uuid=GPU, series_id="5e5e5e5e-aaaa-bbbb-cccc-dddddddddddd", memory_used=7)],
         "command_run": [CommandRunRow(pid=4711, command="make canary-target")],
         "container": [ContainerRow(container_id=CONTAINER, cpu_time=9)],
@@ -96,6 +104,7 @@ def _rows() -> dict[str, list[bytes]]:
                 user_name="canary-user",
                 program="canary-program",
                 command="canary-script",
+                lustre_job_id="canary-program.1000",
             )
         ],
         "event": [
@@ -132,6 +141,7 @@ def secretive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         hostname_full="canary-host.canary.org",
         machine_id="ca" * 16,
         instance_id="i-canary",
+        lustre_jobid_name="canary-site",
         interfaces=[Interface(interface="canary-net0", address="ca:na:ry:00:00:01", speed=1000)],
         engines=[Engine(engine="docker", socket="/run/canary.sock")],
         cards=[Card(gpu_uuid=GPU, model="A100")],

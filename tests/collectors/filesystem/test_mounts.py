@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from vmsonar.collectors.filesystem.mounts import MountTree, parse_mounts
+from vmsonar.host.mounts import MountTree, parse_mounts
 
 ROOT = b"1 0 254:0 / / rw shared:1 - ext4 /dev/vda rw\n"
 

@@ -2,25 +2,19 @@
 
 import errno
 import os
-import select
 from contextlib import suppress
-from pathlib import Path
 
 from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.records import Capability, FilesystemRow
 
 from vmsonar.collectors.base import Collector, Rows, Setup, Tick, Trouble, Troubles, capability, readable
 from vmsonar.collectors.filesystem.helper import Answer, Helper, ask
-from vmsonar.collectors.filesystem.mounts import HELPER, HIDDEN, NONE, STATVFS, MountTree, Place, parse_mounts
 from vmsonar.host.clock import Backoff
+from vmsonar.host.mounts import HELPER, HIDDEN, NONE, STATVFS, MountTree, Place, parse_mounts
 
 _SECOND = 1_000_000_000
 _ROW_EVERY = 60 * _SECOND
-# Whether a superblock became read-only is in mountinfo alone, and no poll(2) tells of it in a namespace of our own.
-_READ_EVERY = 10 * _SECOND
-_LARGE_EVERY = 60 * _SECOND
-_LARGE = 1 << 16
-_MOST_BYTES = 16 << 20
+_ASK_EVERY = 10 * _SECOND
 _MOST_PLACES = 256
 #: Seconds in a sample for the helper's answers, and nanoseconds after which its silence is a gap.
 _PATIENCE = 0.02
@@ -34,47 +28,6 @@ _REASONS = {
 _NOTHING = (0,) * 7
 _COVERED = ("something is mounted over them in the recorder's own view", "ProtectHome=read-only in its unit")
 _NOT_ASKED = "a server that is gone would hold up whoever asks"
-
-
-class MountInfo:
-    """The table of mounts, read when the kernel says that it has changed, and now and then all the same."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._descriptor = -1
-        self._poll = select.poll()
-        self._due = 0
-        self._content = b""
-        self.is_cut = False
-
-    def changed(self, boottime: int) -> bytes | None:
-        """The content where it may be another than before, else None; raises OSError."""
-        if self._descriptor < 0:
-            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            self._poll.register(self._descriptor, select.POLLPRI)
-            self._poll.poll(0)
-        elif boottime < self._due and not self._poll.poll(0):
-            return None
-        content = self._read()
-        self._due = boottime + (_READ_EVERY if len(content) < _LARGE else _LARGE_EVERY)
-        if content == self._content:
-            return None
-        self._content = content
-        return content
-
-    def _read(self) -> bytes:
-        parts, size = [], 0
-        while size < _MOST_BYTES and (part := os.pread(self._descriptor, _LARGE, size)):
-            parts.append(part)
-            size += len(part)
-        self.is_cut = size >= _MOST_BYTES
-        return b"".join(parts)
-
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            self._poll.unregister(self._descriptor)
-            os.close(self._descriptor)
-            self._descriptor, self._content = -1, b""
 
 
 class Space:
@@ -156,11 +109,9 @@ class FilesystemCollector(Collector):
     kinds = ("filesystem",)
 
     def __init__(self, setup: Setup) -> None:
-        here = setup.host.is_this_machine
-        # Another root is the proc of a machine in whose container we are: its first process has its tree.
-        process = setup.host.proc / ("self" if here else "1")
-        self._prefix = b"" if here else os.fsencode(process / "root")
-        self._table = MountInfo(process / "mountinfo")
+        self._table = setup.mounts
+        self._prefix = b"" if setup.host.is_this_machine else os.fsencode(self._table.path.with_name("root"))
+        self._content = b""
         self._helper = Helper(setup.clock, Backoff(1, 60, draw=max))
         self._clock = setup.clock
         self._spaces: dict[bytes, Space] = {}
@@ -216,9 +167,10 @@ class FilesystemCollector(Collector):
 
     def _follow(self, now: int) -> bool:
         """Takes up what was mounted, unmounted or remounted; whether there was anything."""
-        content = self._table.changed(now)
-        if content is None:
+        content = self._table.content_at(now)
+        if content is self._content:
             return False
+        self._content = content
         places = MountTree(parse_mounts(content), self._prefix).places()
         self._left_out = self._table.is_cut or len(places) > _MOST_PLACES
         before, self._spaces = self._spaces, {}
@@ -235,7 +187,7 @@ class FilesystemCollector(Collector):
         """Asks at most every few seconds; whoever answers at all does so at once, whoever hangs is not asked again."""
         wanted: list[bytes] = []
         if now >= self._questions_due:
-            self._questions_due = now + _READ_EVERY
+            self._questions_due = now + _ASK_EVERY
             wanted = [space.path for space in self._by_helper if space.path not in self._helper.waiting]
             self._helper.ask(wanted, now)
         self._helper.listen(seconds, wanted)

@@ -32,6 +32,7 @@ from vmsonar.collectors.process.model import (
 )
 from vmsonar.collectors.process.reader import CHANGED, GONE
 from vmsonar.collectors.process.table import PATIENCE, ProcessTable, process_capabilities, process_gaps
+from vmsonar.host.lustre import job_naming
 from vmsonar.host.users import Users
 
 _DEAF = "more began and ended than could be followed: what ended in this interval has wider bounds"
@@ -51,7 +52,8 @@ class ProcessCollector(Collector):
         self._filter = ProcessFilter(config.filters)
         self._members = None if setup.descent is None else MemberFilter(setup.descent)
         self._with_jobs = config.collectors.job != "none"
-        self._proc = str(host.proc)
+        self._proc, self._host = str(host.proc), host
+        self._naming = job_naming(host)
         self._descriptors = descriptors
         self.table = self._make_table()
         self._users = Users(host.etc / "passwd", ask_system=host.is_this_machine)
@@ -91,6 +93,8 @@ class ProcessCollector(Collector):
     def collect(self, tick: Tick) -> Rows:
         """The rows of every process and job."""
         now, self._tick = tick.boottime, tick
+        if tick.fresh:
+            self._naming = job_naming(self._host)
         if now >= self._users_due:
             self._users.refresh()
             self._users_due = now + PATIENCE
@@ -336,7 +340,7 @@ class ProcessCollector(Collector):
         self._describe(job, leader, before.started, before.first_seen)
 
     def _describe(self, job: Job, first: Process, started: datetime, seen: datetime | None) -> None:
-        job.info = encode_job_info(job, first, started, seen)
+        job.info = encode_job_info(job, first, started, seen, self._naming)
         if job.is_shown:
             self._new_job_infos.append(job.info)
 
@@ -383,7 +387,8 @@ class ProcessCollector(Collector):
         self.jobs.end_empty()
         for job in self.jobs.shown():
             if not job.info and job.members:
-                job.info = encode_job_info(job, oldest(job.members)[0], self._wall(tick, job.start), None)
+                first, started = oldest(job.members)[0], self._wall(tick, job.start)
+                job.info = encode_job_info(job, first, started, None, self._naming)
 
     def _forget(self, process: Process) -> None:
         process.over = process.over or self._span

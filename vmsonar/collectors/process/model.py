@@ -11,6 +11,7 @@ from vmsonar.collectors.process.footprint import Footprint
 from vmsonar.collectors.process.lives import TICK, Death, Life, Moved, Usage
 from vmsonar.collectors.process.memory import JobMemory
 from vmsonar.host.cgroups import Membership
+from vmsonar.host.lustre import JobNaming
 
 #: Flags of include/linux/sched.h.
 PF_EXITING = 0x00000004
@@ -292,7 +293,9 @@ class Job:
         )
 
 
-def encode_job_info(job: Job, first: Process, started: datetime, first_seen: datetime | None) -> bytes:
+def encode_job_info(
+    job: Job, first: Process, started: datetime, first_seen: datetime | None, naming: JobNaming
+) -> bytes:
     """The info row, from the member that was seen first."""
     identity = first.identity
     assert identity is not None
@@ -306,6 +309,7 @@ def encode_job_info(job: Job, first: Process, started: datetime, first_seen: dat
             job_source="process_group" if slurm is None else "slurm",
             started=started,
             first_seen=first_seen,
+            lustre_job_id=naming.name(identity.program, identity.user_id),
             **identity.row_fields(),
         )
     )

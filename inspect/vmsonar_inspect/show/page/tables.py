@@ -105,6 +105,7 @@ def machine_tables(inspection: Inspection, found: Summary, zone: tzinfo) -> dict
         "containers": listed("Containers", "containers", found.containers, link="jobs.container",
                              ids=lambda container: container.container_id),
         "cards": listed("GPUs", "gpus", found.gpus, ids=lambda gpu: gpu.gpu),
+        "shares": listed("Shares", "shares", found.shares),
         "users": listed("Users", "users", users, link="jobs.user"),
         "programs": listed("Programs", "programs", programs, link="jobs.program"),
         "gaps": listed("What was not seen", "gaps", found.gaps, "earlier"),

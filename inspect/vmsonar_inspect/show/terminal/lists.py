@@ -123,6 +123,8 @@ _NOTHING = {
     "jobs": "No jobs were recorded.",
     "containers": "No containers were recorded.",
     "gpus": "No GPUs were recorded.",
+    "shares": "No network file systems were recorded.",
+    "links": "No interfaces that lead out of the machine were recorded.",
     "users": "No users were recorded.",
     "sessions": "No sessions were recorded.",
     "programs": "No programs were recorded.",

@@ -2,8 +2,10 @@
 
 import os
 import re
+import select
 import stat
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 #: How a file system is asked: by us, by the helper because it may hang, or not at all.
@@ -37,6 +39,55 @@ _LAYERS = rb"(?:^|,)(?:lowerdir\+?|upperdir)=([^,]*)"
 # A container has at most 500 layers.
 _MOST_LAYERS = 512
 
+_SECOND = 1_000_000_000
+# Whether a superblock became read-only is in mountinfo alone, and no poll(2) tells of it in a namespace of our own.
+_READ_EVERY = 10 * _SECOND
+_LARGE_EVERY = 60 * _SECOND
+_LARGE = 1 << 16
+_MOST_BYTES = 16 << 20
+
+
+class MountTable:
+    """The table of mounts, read when the kernel says that it has changed, and now and then all the same."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = -1
+        self._poll = select.poll()
+        self._looked = self._due = 0
+        self._content = b""
+        self.is_cut = False
+
+    def content_at(self, boottime: int) -> bytes:
+        """The content at this tick, the same object while nothing has changed; raises OSError."""
+        if self._descriptor < 0:
+            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            self._poll.register(self._descriptor, select.POLLPRI)
+            self._poll.poll(0)
+        elif boottime == self._looked or (boottime < self._due and not self._poll.poll(0)):
+            self._looked = boottime
+            return self._content
+        self._looked = boottime
+        content = self._read()
+        self._due = boottime + (_READ_EVERY if len(content) < _LARGE else _LARGE_EVERY)
+        if content != self._content:
+            self._content = content
+        return self._content
+
+    def _read(self) -> bytes:
+        parts, size = [], 0
+        while size < _MOST_BYTES and (part := os.pread(self._descriptor, _LARGE, size)):
+            parts.append(part)
+            size += len(part)
+        self.is_cut = size >= _MOST_BYTES
+        return b"".join(parts)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            self._poll.unregister(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor, self._content = -1, b""
+
 
 class Mount(NamedTuple):
     """One line of mountinfo."""
@@ -56,6 +107,14 @@ class Mount(NamedTuple):
         # Since Linux 6.15 an ext4 that met an error stays "rw" and refuses every write.
         return not {b"ro", b"emergency_ro"}.isdisjoint(self.options.split(b","))
 
+    @property
+    def has_room(self) -> bool:
+        return self.kind not in _PSEUDO and self.kind not in _IMAGES
+
+    @property
+    def is_network(self) -> bool:
+        return self.kind in _NETWORK or self.kind.removeprefix(b"fuse.") in _NETWORK
+
 
 class Place(NamedTuple):
     """One file system: the mount by which it is known, and how it is asked there."""
@@ -64,7 +123,7 @@ class Place(NamedTuple):
     way: str
 
 
-def _plain(text: bytes) -> bytes:
+def plain(text: bytes) -> bytes:
     """Without the octal escapes of blanks, line feeds and backslashes."""
     if b"\\" not in text:
         return text
@@ -77,7 +136,7 @@ def parse_mounts(content: bytes) -> Iterator[Mount]:
         head, separator, tail = line.partition(b" - ")
         words, rest = head.split(b" "), tail.split(b" ", 2)
         if separator and len(words) >= 6 and len(rest) == 3 and words[0].isdigit() and words[1].isdigit():
-            root, point, source = (_plain(text) for text in (words[3], words[4], rest[1]))
+            root, point, source = (plain(text) for text in (words[3], words[4], rest[1]))
             yield Mount(int(words[0]), int(words[1]), words[2], root, point, rest[0], source, rest[2])
 
 
@@ -98,7 +157,7 @@ class MountTree:
         """Each file system once, by its device; real disks come first."""
         by_device: dict[bytes, list[Mount]] = {}
         for mount in self.mounts.values():
-            if mount.kind not in _PSEUDO and mount.kind not in _IMAGES:
+            if mount.has_room:
                 by_device.setdefault(mount.device, []).append(mount)
         found = [place for same in by_device.values() if (place := self._place(same)) is not None]
         return sorted(found, key=lambda place: (place.mount.kind == b"overlay", place.mount.number))
@@ -107,7 +166,7 @@ class MountTree:
         """The best of the mounts of one file system: the whole of it, at the shortest path."""
         order = sorted(same, key=lambda mount: (mount.root != b"/", len(mount.point), mount.point))
         first = order[0]
-        if first.kind in _NETWORK or first.kind.removeprefix(b"fuse.") in _NETWORK:
+        if first.is_network:
             return Place(first, NONE)
         for mount in order:
             passed = self._walk(mount.point)
@@ -175,5 +234,5 @@ def _layers(mount: Mount) -> list[bytes]:
     """The folders of an overlay, as far as they are named from the root."""
     if mount.kind != b"overlay":
         return []
-    named = [layer for text in re.findall(_LAYERS, mount.options) for layer in _plain(text).split(b":")]
+    named = [layer for text in re.findall(_LAYERS, mount.options) for layer in plain(text).split(b":")]
     return [layer for layer in named[:_MOST_LAYERS] if layer.startswith(b"/")]
