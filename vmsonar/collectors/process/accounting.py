@@ -291,13 +291,18 @@ def ended_meanwhile(table: ProcessTable, looked: list[Process], vanished: set[Pr
 
 
 def _ended_below(table: ProcessTable, process: Process, known: set[Process]) -> set[Process]:
+    """Those of its descendants that are gone and not known to be; a pid that was used again may be its own ancestor."""
     ended: set[Process] = set()
-    for child in table.children.get(process.pid, ()):
-        if child in known:
-            ended |= _ended_below(table, child, known)
-        elif not table.is_alive(child):
-            ended.add(child)
-            ended |= _ended_below(table, child, known)
+    seen, waiting = {process.pid}, [process.pid]
+    while waiting:
+        for child in table.children.get(waiting.pop(), ()):
+            if child not in known:
+                if table.is_alive(child):
+                    continue
+                ended.add(child)
+            if child.pid not in seen:
+                seen.add(child.pid)
+                waiting.append(child.pid)
     return ended
 
 
