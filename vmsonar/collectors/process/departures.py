@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from vmsonar.collectors.process.accounting import ended_meanwhile
 from vmsonar.collectors.process.accounts import Accounts
 from vmsonar.collectors.process.books import Ledger
+from vmsonar.collectors.process.glances import BRIEF
 from vmsonar.collectors.process.identity import Identities
 from vmsonar.collectors.process.jobs import JobTable
-from vmsonar.collectors.process.lifeline import BRIEF, Lifeline
+from vmsonar.collectors.process.lifeline import Lifeline
 from vmsonar.collectors.process.lives import HERTZ, TICK, Death, Interval, Life
 from vmsonar.collectors.process.model import Job, Process
 from vmsonar.collectors.process.reader import CHANGED

@@ -13,12 +13,11 @@ from collections.abc import Iterable
 from time import clock_gettime_ns
 
 from vmsonar.collectors.process.connector import EXIT, FORK, SID, UID, Connector, Event, NoConnector
+from vmsonar.collectors.process.glances import BRIEF, Glances
 from vmsonar.collectors.process.lives import (
     Death,
     Interval,
     Life,
-    Look,
-    Move,
     Unseen,
     cpu_clock,
     exact,
@@ -40,8 +39,6 @@ from vmsonar.host.proc_pid import (
     SYSTEM,
     THREADS,
     USER,
-    ignores_children,
-    parse_sizes,
 )
 
 # Seconds. To wake up costs more than an event, so the first event of a while is fetched at once and what follows after
@@ -49,11 +46,6 @@ from vmsonar.host.proc_pid import (
 _PAUSES = (0.01, 0.05, 0.25)
 _BURST = 64
 _QUIET = 0.5
-#: A group of its own that lived shorter than this belongs to the job of the process that started it.
-BRIEF = 10**9
-# Nanoseconds: the age of the first glance, and the time between two. What is shorter belongs to its parent's job.
-_FIRST_GLANCE = BRIEF // 2
-_GLANCE_EVERY = 10**9
 # CPU time that may be spent at once, beyond the share that is allowed.
 _CREDIT = 100 * 10**6
 #: Ends told of one by one in one sample; the rest is counted.
@@ -68,7 +60,6 @@ class Lifeline:
 
     def __init__(self, proc: str, interval: float, share: float = 0.03, buffer: int | None = None) -> None:
         self._probe = Probe(proc)
-        self._reach = int(2 * interval * 1e9)
         self._share = share
         self._buffer = buffer
         #: Held by a sample from when it takes over what happened until it has read all who waited for others.
@@ -82,10 +73,9 @@ class Lifeline:
         self._budget = _CREDIT
         self._earned = time.monotonic_ns()
         self._spent_until = 0
-        self._next_glance = 0
         self._offset = 0
         self.lives: dict[int, Life] = {}
-        self._young: dict[int, Life] = {}
+        self._glances = Glances(self.lives, self._probe, int(2 * interval * 1e9))
         #: Those of `lives` that were born while we listened, by parent.
         self._children: dict[int, set[int]] = {}
         self._reapers = Reapers(self.lives, self._probe, self._has_silent_end)
@@ -153,7 +143,7 @@ class Lifeline:
                 return None
             life.is_sampled = True
             life.start_ticks, life.name = process.start_ticks, process.comm
-            self._move(life, process.pgid)
+            life.move(process.pgid)
             return life
 
     def close(self) -> None:
@@ -198,7 +188,7 @@ class Lifeline:
             self._pidfds.leave(life)
         self.lives.clear()
         self._children.clear()
-        self._young.clear()
+        self._glances.clear()
         self._reapers.due.clear()
         self._told.is_whole = False
 
@@ -218,7 +208,7 @@ class Lifeline:
         """Sleeps until something is told, a glance is due, or we are called; whether nothing had come for long."""
         since = time.monotonic()
         with self.lock:
-            waiting, due = self._waiting, self._next_glance
+            waiting, due = self._waiting, self._glances.due
         left = None if not due else max(0, due - clock_gettime_ns(time.CLOCK_BOOTTIME)) // 10**6 + 1
         for descriptor, _ in waiting.poll(left):
             if descriptor == self._wake:
@@ -255,7 +245,7 @@ class Lifeline:
         if self._connector.lost:
             self._connector.lost = False
             self._forget()
-        self._glance(now)
+        self._glances.look(now)
         if self._reapers.due:
             self._reapers.read(self._told)
         return len(events)
@@ -297,7 +287,7 @@ class Lifeline:
         elif (life := self.lives.get(second)) is None:
             return
         elif what == SID:
-            self._move(life, second)
+            life.move(second)
         elif what == UID and third != life.uid:
             life.uid, life.is_others = third, True
 
@@ -308,16 +298,15 @@ class Lifeline:
             # Old processes rarely change their group, and samples say so when they do.
             self.lives[parent] = Life(parent, 0, 0, pgid, threads=0)
         elif parent_life is not None:
-            self._move(parent_life, pgid)  # young ones choose theirs just before they start others
+            parent_life.move(pgid)  # young ones choose theirs just before they start others
             pgid = parent_life.pgid
-        life = self.lives[pid] = self._young[pid] = Life(pid, when, parent, pgid, pgid, grouped=when)
+        life = self.lives[pid] = Life(pid, when, parent, pgid, pgid, grouped=when)
         if parent_life is not None:
             life.uid = parent_life.uid
         self._children.setdefault(parent, set()).add(pid)
         if self.members is not None and parent in self.members:
             self.members.add(pid)
-        life.due = when + _FIRST_GLANCE
-        self._next_glance = self._next_glance or life.due
+        self._glances.add(life)
         life.pgid = (
             group_of(pid) or pgid
         )  # a shell gives it a group of its own at once: nothing was used before
@@ -351,7 +340,7 @@ class Lifeline:
 
     def _bury(self, life: Life, when: int, status: int | None, reaper: int) -> None:
         del self.lives[life.pid]
-        self._young.pop(life.pid, None)
+        self._glances.drop(life)
         self._leave_parent(life)
         if self.members is not None:
             life.is_member = life.pid in self.members
@@ -361,7 +350,7 @@ class Lifeline:
         if is_there(life.pid):
             self._read_last(death)
         elif is_group(life.pid):
-            self._move(life, life.pid)  # it led one that outlives it
+            life.move(life.pid)  # it led one that outlives it
         if status is None and life in self._pidfds:
             self._untold.append(death)
         else:
@@ -403,7 +392,7 @@ class Lifeline:
             return
         name, fields = found
         life.name = name
-        self._move(life, int(fields[PGRP]))
+        life.move(int(fields[PGRP]))
         own = used(fields, USER, SYSTEM, MAJOR)
         death.final = exact(own, cpu_clock(life.pid)), used(fields, CHILD_USER, CHILD_SYSTEM, CHILD_MAJOR)
         death.moved = self._probe.io(life.pid)
@@ -434,65 +423,3 @@ class Lifeline:
             if not life.name and life.parent and life.parent == death.reaper:
                 death.starter = self._probe.text(life.parent, "comm").rstrip(b"\n")
             told.ends.append(death)
-
-    def _move(self, life: Life, pgid: int) -> None:
-        if not pgid:
-            return
-        now = clock_gettime_ns(time.CLOCK_BOOTTIME)
-        # One that nobody looked at since its birth was given its group at once, as shells do.
-        if pgid != life.pgid and life.grouped > life.born:
-            life.moves.append(Move(life.pgid, life.cpu, self._cpu(life), life.grouped, now))
-        life.pgid, life.grouped = pgid, now
-
-    def _cpu(self, life: Life) -> int:
-        spent = cpu_clock(life.pid)
-        return life.cpu if spent is None else spent
-
-    def _glance(self, now: int) -> None:
-        """Looks at the young whose turn it is."""
-        if not self._young or now < self._next_glance:
-            return
-        following = 0
-        for life in list(self._young.values()):
-            if life.due <= now:
-                self._glance_at(life, now)
-            if now - life.born > self._reach:
-                del self._young[life.pid]
-            elif not following or life.due < following:
-                following = life.due
-        self._next_glance = following
-
-    def _glance_at(self, life: Life, now: int) -> None:
-        pgid = group_of(life.pid)
-        if not pgid:
-            life.due = now + _GLANCE_EVERY
-            return
-        self._move(life, pgid)
-        life.cpu, life.glanced = self._cpu(life), now
-        if life.look is None and not life.is_sampled:
-            self._know(life)
-        is_deaf_unknown = life.is_deaf is None and life.unseen.exits > 0
-        status = self._probe.text(life.pid, "status") if is_deaf_unknown or not life.is_sampled else b""
-        if is_deaf_unknown:
-            life.is_deaf = ignores_children(status)
-        if (sizes := parse_sizes(status)) is not None:
-            life.note_sizes(sizes)
-        life.due = now + _GLANCE_EVERY
-
-    def _know(self, life: Life) -> None:
-        """Its name, and of one that has another group or user than its parent what describes a job."""
-        found = self._probe.stat(life.pid)
-        uid = self._probe.user(life.pid)
-        if not life.is_others:
-            life.uid = uid
-        if found is None or uid is None:
-            return
-        life.name, life.start_ticks = found[0], int(found[1][START])
-        parent = self.lives.get(life.parent)
-        if parent is not None and parent.pgid == life.pgid:
-            if parent.uid is None:
-                parent.uid = self._probe.user(life.parent)
-            if parent.uid in (uid, None):
-                return
-        cmdline, cgroup = self._probe.text(life.pid, "cmdline"), self._probe.text(life.pid, "cgroup")
-        life.look = Look(uid, found[0], cmdline, cgroup, int(found[1][3]), int(found[1][4]))

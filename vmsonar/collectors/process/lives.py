@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from dataclasses import dataclass, field
-from time import clock_gettime_ns
+from time import CLOCK_BOOTTIME, clock_gettime_ns
 from typing import NamedTuple
 
 from vmsonar.collectors.process.wire import Account
@@ -117,6 +117,21 @@ class Life:
         self.files = sizes.files
         self.memory = max(self.memory, sizes.mark - sizes.files + sizes.huge)
         self.memory_low = max(self.memory_low, sizes.anonymous + sizes.shmem + sizes.huge)
+
+    def move(self, pgid: int) -> None:
+        """Notes the group that it was found in; 0 for one that is gone."""
+        if not pgid:
+            return
+        now = clock_gettime_ns(CLOCK_BOOTTIME)
+        # One that nobody looked at since its birth was given its group at once, as shells do.
+        if pgid != self.pgid and self.grouped > self.born:
+            self.moves.append(Move(self.pgid, self.cpu, self.cpu_now(), self.grouped, now))
+        self.pgid, self.grouped = pgid, now
+
+    def cpu_now(self) -> int:
+        """CPU time; of one that is gone what was known last."""
+        spent = cpu_clock(self.pid)
+        return self.cpu if spent is None else spent
 
     def is_of(self, start_ticks: int) -> bool:
         """Whether a process that started then is this one, as far as that is known."""
