@@ -163,6 +163,32 @@ class JobRow(Row, kw_only=True):
         Bytes | None,
         about("peak of the control group that holds this job and nothing else, page cache included"),
     ] = None
+    memory_limit: Annotated[
+        Bytes | None,
+        about("of that control group; memory.max or memory.limit_in_bytes, absent where there is none"),
+    ] = None
+    memory_max_events: Annotated[
+        Count | None,
+        about("how often that group met its memory limit; max of memory.events, or memory.failcnt unless 0"),
+    ] = None
+    oom_kills: Annotated[
+        Count | None,
+        about(
+            "processes of that group that the kernel killed; oom_kill of memory.events or memory.oom_control"
+        ),
+    ] = None
+    pids_limit: Annotated[
+        Count | None, about("of the control group that holds this job and nothing else; pids.max")
+    ] = None
+    pids_max_events: Annotated[
+        Count | None, about("forks that failed because of that limit; max of pids.events")
+    ] = None
+    throttled_periods: Annotated[
+        Count | None, about("periods in which its own control group was throttled; nr_throttled of cpu.stat")
+    ] = None
+    throttled_time: Annotated[
+        Nanoseconds | None, about("throttled_time, or throttled_usec of that group's cpu.stat")
+    ] = None
     resident: Annotated[
         Bytes | None, about("resident memory summed over members, shared pages counted per member")
     ] = None
@@ -219,3 +245,11 @@ class JobInfoRow(Owner, kw_only=True):
         Text | None, about("command line of the first member, as command_line allows", Sensitivity.COMMAND)
     ] = None
     container_id: Annotated[Identifier | None, about("container of the first member")] = None
+    open_files_limit: Annotated[
+        Count | None,
+        about("RLIMIT_NOFILE of the first member; absent where there is none or it was not read"),
+    ] = None
+    processes_limit: Annotated[
+        Count | None,
+        about("RLIMIT_NPROC of the first member: the most tasks its user may have; absent likewise"),
+    ] = None

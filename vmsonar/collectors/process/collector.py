@@ -335,7 +335,7 @@ class ProcessCollector(Collector):
         self._describe(job, leader, before.started, before.first_seen)
 
     def _describe(self, job: Job, first: Process, started: datetime, seen: datetime | None) -> None:
-        job.info = encode_job_info(job, first, started, seen)
+        job.info = encode_job_info(job, first, started, seen, self._identities.limits(first))
         if job.is_shown:
             self._new_job_infos.append(job.info)
 
@@ -381,7 +381,7 @@ class ProcessCollector(Collector):
         self.jobs.end_empty()
         for job in self.jobs.shown():
             if not job.info and job.members:
-                job.info = encode_job_info(job, oldest(job.members)[0], self._wall(tick, job.start), None)
+                self._describe(job, oldest(job.members)[0], self._wall(tick, job.start), None)
 
     def _forget(self, process: Process) -> None:
         process.over = process.over or self._span

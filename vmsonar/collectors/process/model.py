@@ -140,6 +140,8 @@ class Job:
     is_shown: bool
     members: set[Process] = field(default_factory=set)
     memory: JobMemory = field(default_factory=JobMemory)
+    #: What the kernel counts for the control group that holds this job and nothing else, as fields of the row.
+    group: dict[str, Any] = field(default_factory=dict)
     seen: int = 0
     user: int = 0
     system: int = 0
@@ -272,6 +274,7 @@ class Job:
             **self._end(),
             **self._bounds(),
             **self.memory.row_fields(),
+            **self.group,
         )
         self.row = encode_row(row)
         self.is_dirty = False
@@ -291,7 +294,9 @@ class Job:
         )
 
 
-def encode_job_info(job: Job, first: Process, started: datetime, first_seen: datetime | None) -> bytes:
+def encode_job_info(
+    job: Job, first: Process, started: datetime, first_seen: datetime | None, limits: dict[str, Any]
+) -> bytes:
     """The info row, from the member that was seen first."""
     identity = first.identity
     assert identity is not None
@@ -305,6 +310,7 @@ def encode_job_info(job: Job, first: Process, started: datetime, first_seen: dat
             job_source="process_group" if slurm is None else "slurm",
             started=started,
             first_seen=first_seen,
+            **limits,
             **identity.row_fields(),
         )
     )
