@@ -78,11 +78,13 @@ class _Hierarchy:
 
     def note(self, job: Job, path: str) -> None:
         """Takes in that a job has a member in a group."""
-        if job not in self._paths:
-            self._paths[job] = path
-            self._new.add(job)
-        elif self._paths[job] != path:
-            self._drop(job)
+        is_new = job not in self._paths
+        if is_new or self._paths[job] != path:
+            if not is_new:
+                self._drop(job)
+            if is_new or len(job.members) == 1:  # then it moved as a whole
+                self._paths[job] = path
+                self._new.add(job)
         while path:
             owner, inode = self._owners.get(path) or (job, self._inode(path))
             if owner is not job and owner is not None:
