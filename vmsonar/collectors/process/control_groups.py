@@ -53,7 +53,8 @@ class ControlGroups:
         for job in jobs:
             if is_due or job.is_dirty:
                 for _, hierarchy in self._hierarchies:
-                    hierarchy.read(job, is_due)
+                    if path := hierarchy.paths.get(job):
+                        hierarchy.read(job, path, is_due)
         if is_due:
             self._due = now + _PATIENCE
             for _, hierarchy in self._hierarchies:
@@ -73,17 +74,17 @@ class _Hierarchy:
         #: The one job in a group, None where there are several; and the number that tells it from a later group.
         self._owners: dict[str, tuple[Job | None, int]] = {}
         #: The group that all members of a job are in, and those that were not read yet.
-        self._paths: dict[Job, str | None] = {}
+        self.paths: dict[Job, str | None] = {}
         self._new: set[Job] = set()
 
     def note(self, job: Job, path: str) -> None:
         """Takes in that a job has a member in a group."""
-        is_new = job not in self._paths
-        if is_new or self._paths[job] != path:
+        is_new = job not in self.paths
+        if is_new or self.paths[job] != path:
             if not is_new:
                 self._drop(job)
             if is_new or len(job.members) == 1:  # then it moved as a whole
-                self._paths[job] = path
+                self.paths[job] = path
                 self._new.add(job)
         while path:
             owner, inode = self._owners.get(path) or (job, self._inode(path))
@@ -93,11 +94,8 @@ class _Hierarchy:
             self._owners[path] = owner, inode
             path = path.rpartition("/")[0]
 
-    def read(self, job: Job, everything: bool) -> None:
+    def read(self, job: Job, path: str, everything: bool) -> None:
         """Takes over what the group of a job says, as long as it has it for itself."""
-        path = self._paths.get(job)
-        if path is None:
-            return
         if self._owners.get(path, (None, 0))[0] is not job:
             self._drop(job)
             return
@@ -106,7 +104,7 @@ class _Hierarchy:
         found = read_sources(self._root + path, self._often + self._rarely if everything else self._often)
         told = {own: found[name] for name, own in self._fields.items() if name in found}
         if everything and not told:
-            self._paths[job] = None  # it is gone, or without the controllers
+            self.paths[job] = None  # it is gone, or without the controllers
         if _PEAK in told:
             told[_PEAK] = max(told[_PEAK] or 0, job.group.get(_PEAK) or 0)
         if not told.items() <= job.group.items():
@@ -116,12 +114,12 @@ class _Hierarchy:
     def forget(self) -> None:
         """Leaves out groups that are gone, and jobs that ended."""
         self._owners = {path: one for path, one in self._owners.items() if one[1] == self._inode(path) > 0}
-        self._paths = {job: path for job, path in self._paths.items() if job.members}
+        self.paths = {job: path for job, path in self.paths.items() if job.members}
         self._new.clear()
 
     def _drop(self, job: Job) -> None:
         """What is counted for others too is not the job's, and never will be."""
-        self._paths[job] = None
+        self.paths[job] = None
         for name in self._fields.values():
             job.is_dirty = job.group.pop(name, None) is not None or job.is_dirty
 
