@@ -115,8 +115,8 @@ class Ends:
                 self._of[row["archive"]].rises.setdefault(row["container_id"], []).append(row)
             for row in queries.rows(_BOXES):
                 self._of[row["archive"]].boxes[row["container_id"]] = row
-        for row in queries.rows(_JOB_RISES):
-            self._of[row["archive"]].rises.setdefault(key_of(row), []).append(row)
+        for key, rises in grouped(queries.rows(_JOB_RISES), key_of).items():
+            self._of[key[0]].rises[key] = rises
         for row in queries.rows(_JOB_BOXES):
             self._of[row["archive"]].boxes[key_of(row)] = row
         queries.require_node_steps()
@@ -338,12 +338,10 @@ def _is_limit_met(box: Record, rises: Iterable[Record]) -> bool:
 def _no_memory(known: _Evidence, subject: _Subject) -> str:
     """Where memory was short if no limit is known to be met: its last figures were lost, or another one was."""
     most = known.boxes.get(subject.group, {}).get("memory_limit")
-    if subject.container is not None:
-        return "for lack of memory in its container" + (
-            f", whose limit is {units.size(most)}" if most else ""
-        )
-    own = f"; its own has a limit of {units.size(most)}" if most else ""
-    return f"for lack of memory in the machine or a control group{own}"
+    where, its = "its container", ", whose limit is "
+    if subject.container is None:
+        where, its = "the machine or a control group", "; its own has a limit of "
+    return f"for lack of memory in {where}" + (its + units.size(most) if most else "")
 
 
 def _machine_memory(known: _Evidence, status: Status, subject: _Subject) -> Iterator[Cause]:
@@ -456,23 +454,18 @@ _BOXES = """
     FROM container GROUP BY archive, container_id"""
 # What a group had counted before its job was first read may be of others that were in it earlier.
 _JOB_RISES = """
-    WITH counters AS (
-        SELECT archive, boot, pgid, start_ticks, seq, time, oom_kills, memory_max_events, pids_max_events,
-            LAG(oom_kills) OVER w AS killed, LAG(pids_max_events) OVER w AS refused,
-            LAG(memory_max_events) OVER w AS met
-        FROM job WHERE oom_kills IS NOT NULL OR pids_max_events IS NOT NULL
-        WINDOW w AS (PARTITION BY archive, boot, pgid, start_ticks ORDER BY seq)
-    )
-    SELECT archive, boot, pgid, start_ticks, time, oom_kills - killed AS oom_kills, NULL AS oom_events,
-        memory_max_events - COALESCE(met, 0) AS memory_max_events, pids_max_events - refused AS pids_max_events
-    FROM counters ANTI JOIN (SELECT * FROM job_info WHERE container_id IS NOT NULL)
-        USING (archive, boot, pgid, start_ticks)
-    WHERE oom_kills > killed OR pids_max_events > refused ORDER BY time"""
+    SELECT archive, boot, pgid, start_ticks, time, oom_kills - LAG(oom_kills) OVER w AS oom_kills, NULL AS oom_events,
+        memory_max_events - COALESCE(LAG(memory_max_events) OVER w, 0) AS memory_max_events,
+        pids_max_events - LAG(pids_max_events) OVER w AS pids_max_events
+    FROM job ANTI JOIN (SELECT * FROM job_info WHERE container_id IS NOT NULL) USING (archive, boot, pgid, start_ticks)
+    WHERE job.oom_kills IS NOT NULL OR job.pids_max_events IS NOT NULL
+    WINDOW w AS (PARTITION BY archive, boot, pgid, start_ticks ORDER BY seq)
+    QUALIFY job.oom_kills > LAG(job.oom_kills) OVER w OR job.pids_max_events > LAG(job.pids_max_events) OVER w
+    ORDER BY time"""
 _JOB_BOXES = """
     SELECT archive, boot, pgid, start_ticks, MAX(memory_limit) AS memory_limit, MAX(pids_limit) AS processes_limit,
         MAX(memory_charged_peak) AS memory_peak
-    FROM job WHERE memory_limit IS NOT NULL OR pids_limit IS NOT NULL
-    GROUP BY archive, boot, pgid, start_ticks"""
+    FROM job WHERE memory_limit IS NOT NULL OR pids_limit IS NOT NULL GROUP BY ALL"""
 _WRITTEN = """
     SELECT SUM(write_bytes_per_second * interval_seconds) AS written FROM job_rates
     WHERE archive = $archive AND boot = $boot AND pgid = $pgid AND start_ticks = $start
