@@ -99,8 +99,10 @@ def test_the_limit_is_named_with_the_end_of_its_job(
 
 
 def test_the_counters_are_in_the_row(place: Path, pids: dict[str, int]) -> None:
-    (*_, before, last), _ = rows(place, pids["memory"])
-    assert (before.memory_limit, before.oom_kills) == (64 * MIB, 0)
+    found, _ = rows(place, pids["memory"])
+    last = found[-1]
+    # Between the two samples it may have been a zombie that was counted already.
+    assert {row.oom_kills for row in found if row.memory_limit == 64 * MIB} == {0, 1}
     assert (last.oom_kills, last.processes) == (1, 0)
     assert (last.memory_max_events or 0) > 0
     (*_, last), _ = rows(place, pids["tasks"])

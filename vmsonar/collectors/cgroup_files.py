@@ -248,10 +248,15 @@ V2_SOURCES: tuple[CgroupSource, ...] = (
 )
 
 
-def read_sources(folder: Path, sources: Iterable[CgroupSource]) -> dict[str, Any]:
+def read_sources(folder: Path | str, sources: Iterable[CgroupSource]) -> dict[str, Any]:
     """What those files of a group say that can be read."""
     found: dict[str, Any] = {}
     for source in sources:
         with suppress(OSError, ValueError):
-            found |= source.parse(*((folder / names[0]).read_bytes() for names in source.files))
+            found |= source.parse(*(_content(f"{folder}/{names[0]}") for names in source.files))
     return found
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb", 0) as file:
+        return file.read()

@@ -102,7 +102,7 @@ class _Hierarchy:
         everything = everything or job in self._new or not job.members
         self._new.discard(job)
         sources = self._often + self._rarely if everything else self._often
-        found = read_sources(Path(self._root + path), sources)
+        found = read_sources(self._root + path, sources)
         told = {own: found[name] for name, own in self._fields.items() if name in found}
         if everything and not told:
             self.paths[job] = None  # it is gone, or without the controllers
