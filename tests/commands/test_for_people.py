@@ -107,7 +107,7 @@ def test_a_bundle_ends_in_one_line_and_programs_get_the_path(
     with Terminal([*VMSONAR, "bundle", "--archive", str(archive)], 200, 20, tmp_path) as terminal:
         text = terminal.until("[exit 0]")
     (bundle,) = tmp_path.glob("*.tar")
-    assert re.fullmatch(r"vm-one_20261116T090000_[0-9a-f]{8}\.tar", bundle.name)
+    assert re.fullmatch(r"vm-one_20261116T0900_[0-9a-f]{8}\.tar", bundle.name)
     line = rf"bundle of \d+ files, [\d.]+ [KM]iB: {bundle.name} \(next: vmsonar verify {bundle.name}\)"
     assert re.match(line, text)
     code, out, _ = shown(capsys, "bundle", "--archive", archive, "-o", tmp_path / "b.tar")

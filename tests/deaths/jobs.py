@@ -137,6 +137,21 @@ while not os.path.exists(sys.argv[2]): time.sleep(0.01)
 held = [bytearray(b"x") * (1 << 20) for _ in range(1 << 10)]
 """
 
+#: Enters the group likewise, and forks until that fails; its children all end well.
+CROWDED = """
+open(sys.argv[1] + "/cgroup.procs", "w").write("0")
+while not os.path.exists(sys.argv[2]): time.sleep(0.01)
+try:
+    while os.fork(): pass
+    time.sleep(0.3)
+    os._exit(0)
+except OSError:
+    while True:
+        try: os.wait()
+        except ChildProcessError: break
+    raise
+"""
+
 _WAIT = "until [ -e /gate/go ]; do sleep 0.2; done"
 #: What runs in containers; a shell of busybox that cannot fork ends with 2.
 IN_CONTAINERS = {

@@ -28,7 +28,7 @@ _AT_MOST = "180s"
 MIB = 1 << 20
 #: Samples come every second; evidence of another death is out of reach after this.
 APART = 4.0
-_V1, _V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+_GROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass
@@ -134,13 +134,14 @@ def disk(place: Path, inodes: int) -> Iterator[None]:
 
 
 @contextmanager
-def memory_group(limit: int) -> Iterator[Path]:
-    """A control group that is no container, with a limit of memory."""
-    is_v1 = _V1.is_dir()
-    group = (_V1 if is_v1 else _V2) / f"deaths-{os.getpid()}"
+def control_group(controller: str, limit: int) -> Iterator[Path]:
+    """A control group that is no container, with a limit of memory or tasks."""
+    root = _GROUPS / controller if (_GROUPS / controller).is_dir() else _GROUPS
+    group = root / f"deaths-{controller}-{os.getpid()}"
     group.mkdir()
     try:
-        (group / ("memory.limit_in_bytes" if is_v1 else "memory.max")).write_text(str(limit))
+        files = (group / name for name in (f"{controller}.max", f"{controller}.limit_in_bytes"))
+        next(path for path in files if path.exists()).write_text(str(limit))
         yield group
     finally:
         wait_until(lambda: not (group / "cgroup.procs").read_text(), 10, "the end of all in it")
@@ -212,7 +213,7 @@ def _start_containers(stage: Stage) -> None:
 def _memory_deaths(stage: Stage) -> None:
     """The kernel kills in a group that is no container: first alone, then in the same moment as somebody else does."""
     go = [stage.place / "go_alone", stage.place / "go_beside"]
-    with memory_group(32 * MIB) as group:
+    with control_group("memory", 32 * MIB) as group:
         alone = stage.start("group_memory", [*jobs.python(jobs.HUNGRY), str(group), str(go[0])])
         let_pass(APART)
         go[0].touch()

@@ -111,6 +111,46 @@ def test_a_kill_while_the_sample_is_taken_that_counts_it(tmp_path: Path) -> None
     assert ends(machine, tmp_path) == {"100 ./hungry": words}
 
 
+_MACHINE = "SIGKILL by the kernel, for lack of memory in the machine or a control group"
+_OWN = f"{_MACHINE}; its own has a limit of 64 MiB"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        # Counted before the job was seen is nobody's, and so is what was lost with the group.
+        ({"memory_limit": 64 << 20, "oom_kills": 3}, {"oom_kills": 3}, _OWN),
+        ({"memory_limit": 64 << 20, "oom_kills": 0}, {"oom_kills": 1}, _OWN),
+        ({"oom_kills": 0}, {"oom_kills": 1}, _MACHINE),
+        (
+            {"memory_limit": 64 << 20, "oom_kills": 0},
+            {"oom_kills": 1, "memory_max_events": 9},
+            "SIGKILL by the kernel, its control group's limit of 64 MiB was reached",
+        ),
+    ],
+)
+def test_the_limit_of_its_own_group_is_named_where_it_was_met(
+    before: dict[str, int], after: dict[str, int], words: str, tmp_path: Path
+) -> None:
+    load = Load(100, "./hungry", begin=0, end=104, group=lambda at: before | (after if at > 95 else {}))
+    _, event = exit_of(98, load, exit_signal=KILL, exit_source="accounts")
+    machine = Machine(loads=[load], events=[(100, event)], kills=(98,))
+    assert ends(machine, tmp_path) == {"100 ./hungry": words}
+
+
+def test_a_limit_of_processes_of_its_own_group(tmp_path: Path) -> None:
+    def group(second: float) -> dict[str, int]:
+        return {"pids_limit": 5, "pids_max_events": 7 if second > 95 else 4}
+
+    loads = [Load(100 + n, "./fork", begin=begin, end=104, group=group) for n, begin in ((0, 0), (1, 96))]
+    events = [(100.0, exit_of(98, load, exit_code=1)[1]) for load in loads]
+    root = Machine(loads=loads, events=events).record(tmp_path / "archive", 300)
+    with opened([root], InspectionSettings()) as found:
+        told = {job.pgid: (job.ending.words, job.forks_refused) for job in found.jobs}
+    met = "exit 1, at the same time its control group's limit of 5 processes was reached"
+    assert told == {100: (met, 3), 101: ("exit 1", 0)}, "the second was read but once"
+
+
 def test_a_full_disk_that_a_late_sample_finds(tmp_path: Path) -> None:
     load = Load(100, "./serve", begin=0, end=100)
     _, event = exit_of(103, load, exit_code=1)

@@ -275,6 +275,7 @@ class Recorder:
             unattributed=True if load.unattributed else None, major_faults=int(load.totals.get("faults", 0.0)),
             memory=memory, memory_source="sum", resident=memory,
             read_bytes=int(load.totals.get("read", 0.0)), write_bytes=int(load.totals.get("write", 0.0)),
+            **load.group(second),
         )  # fmt: skip
 
     def _job_info(self, load: Load) -> JobInfoRow:

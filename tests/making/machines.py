@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from vmsonar_archive.format.identity import NodeIdentity
@@ -50,6 +51,8 @@ class Load:
     #: What samples find its processes in: R runs or waits for a core.
     state: str = "S"
     totals: dict[str, float] = field(default_factory=dict)
+    #: What its own control group counts at a second.
+    group: Callable[[float], dict[str, Any]] = lambda _: {}
 
     def alive(self, second: float) -> bool:
         return self.begin < second <= self.end

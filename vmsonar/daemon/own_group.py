@@ -1,12 +1,12 @@
 """What control groups allow a command, and a group of its own where that changes nothing but a name (cgroups(7))."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from vmsonar.collectors.container.cgroup_files import V1_SOURCES, V2_SOURCES, CgroupSource
+from vmsonar.collectors.cgroup_files import V1_SOURCES, V2_SOURCES, read_sources
 from vmsonar.host.cgroups import controller_paths
 from vmsonar.host.files import read_text
 from vmsonar.host.roots import Host
@@ -30,8 +30,8 @@ _COUNTED = ("memory", "io")
 def limits_of(host: Host, pid: int) -> dict[str, Any]:
     """The least that the groups of a process, and those above them, allow; None without a limit."""
     rare = [source for source in (*V1_SOURCES, *V2_SOURCES) if source.rare]
-    memory = [_read(folder, rare).get("memory_limit") for folder in _folders(host, pid, "memory")]
-    groups = [_read(folder, rare) for folder in _folders(host, pid, "cpu")]
+    memory = [read_sources(folder, rare).get("memory_limit") for folder in _folders(host, pid, "memory")]
+    groups = [read_sources(folder, rare) for folder in _folders(host, pid, "cpu")]
     quotas = [each["cpu_quota"] * 10**6 // each["cpu_period"] for each in groups if each.get("cpu_quota")]
     return {
         "memory_limit": min((each for each in memory if each is not None), default=None),
@@ -72,7 +72,7 @@ class OwnGroup:
 
     def totals(self) -> dict[str, int]:
         """What the kernel counted for all that was ever in it, by the fields of the record."""
-        found = _read(self._folder, V2_SOURCES)
+        found = read_sources(self._folder, V2_SOURCES)
         return {name: found[key] for name, key in _TOTALS.items() if found.get(key) is not None}
 
     def close(self) -> None:
@@ -125,12 +125,3 @@ def _folders(host: Host, pid: int, controller: str) -> Iterator[Path]:
         if path is not None and root is not None:
             group = root / path.strip("/")
             yield from (group, *group.parents[: len(group.parts) - len(root.parts)])
-
-
-def _read(folder: Path, sources: Iterable[CgroupSource]) -> dict[str, Any]:
-    """What the files of a group say, by the fields of a container."""
-    found: dict[str, Any] = {}
-    for source in sources:
-        with suppress(OSError, ValueError):
-            found |= source.parse(*((folder / names[0]).read_bytes() for names in source.files))
-    return found

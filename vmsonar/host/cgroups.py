@@ -21,6 +21,9 @@ _ENGINES = {
 # The kernel marks the path of a group that was removed under a process on its way out.
 _DELETED = " (deleted)"
 
+#: The controllers whose group may end a job, or slow it down.
+CHARGED = ("memory", "pids", "cpu")
+
 
 class Membership(NamedTuple):
     """Where a process belongs; `path` ends at the container's own group, where there is one."""
@@ -29,8 +32,8 @@ class Membership(NamedTuple):
     engine: str | None
     slurm_job: int | None
     path: str | None
-    #: The group that its memory is charged to.
-    memory_path: str | None = None
+    #: The groups that its memory, its tasks and its CPU time are charged to.
+    charged: tuple[str | None, ...] = ()
 
 
 def membership(text: bytes) -> Membership:
@@ -46,7 +49,7 @@ def membership(text: bytes) -> Membership:
         if len(matches) > depth:
             depth, found = len(matches), matches[-1]
     job = next((int(jobs[-1]) for path in distinct if (jobs := _SLURM.findall(path))), None)
-    charged = by_controller.get("memory", by_controller.get(""))
+    charged = tuple(by_controller.get(name, by_controller.get("")) for name in CHARGED)
     if found is None:
         return Membership(None, None, job, _own_path(by_controller), charged)
     return Membership(found["id"], _engine(found), job, found.string[: found.end()], charged)

@@ -163,6 +163,15 @@ class JobRow(Row, kw_only=True):
         Bytes | None,
         about("peak of the control group that holds this job and nothing else, page cache included"),
     ] = None
+    memory_limit: Annotated[Bytes | None, about("of that group; memory.max or memory.limit_in_bytes")] = None
+    memory_max_events: Annotated[
+        Count | None, about("that limit was met; max of memory.events, or memory.failcnt unless 0")
+    ] = None
+    oom_kills: Annotated[Count | None, about("in that group; of memory.events or memory.oom_control")] = None
+    pids_limit: Annotated[Count | None, about("pids.max of a group that is its own likewise")] = None
+    pids_max_events: Annotated[Count | None, about("forks that failed at it; max of pids.events")] = None
+    throttled_periods: Annotated[Count | None, about("of its own group; nr_throttled of cpu.stat")] = None
+    throttled_time: Annotated[Nanoseconds | None, about("of its own group; cpu.stat")] = None
     resident: Annotated[
         Bytes | None, about("resident memory summed over members, shared pages counted per member")
     ] = None
@@ -226,3 +235,5 @@ class JobInfoRow(Owner, kw_only=True):
             Sensitivity.USER,
         ),
     ] = None
+    open_files_limit: Annotated[Count | None, about("of the first member; RLIMIT_NOFILE")] = None
+    processes_limit: Annotated[Count | None, about("of the first member's user; RLIMIT_NPROC")] = None

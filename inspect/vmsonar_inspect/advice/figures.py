@@ -213,6 +213,8 @@ def job_figures(job: JobUse, context: JobContext, machine: Machine, use: NodeUse
         "gpus": len(job.gpus) or None,
         **_spread("gpu_util", job.gpu_util),
         "gpu_memory_peak": job.gpu_memory_bytes.peak,
+        "forks_refused": job.forks_refused,
+        "processes_limit": job.processes_limit,
     }
 
 

@@ -14,7 +14,7 @@ from vmsonar_archive.system.text import plain
 from vmsonar_inspect.facts import statuses, units
 from vmsonar_inspect.facts.filesystems import FILLING, Shortage, query_shortages
 from vmsonar_inspect.facts.model import ContainerUse, Ending, JobUse
-from vmsonar_inspect.facts.queries import LIMIT_RISES, Key, Queries, Record, grouped, names_of
+from vmsonar_inspect.facts.queries import LIMIT_RISES, Key, Queries, Record, grouped, key_of, names_of
 from vmsonar_inspect.facts.statuses import Status, status_of
 
 RUNNING = "still running at the last sample"
@@ -53,8 +53,14 @@ class _Subject:
     """What ended, as far as causes ask."""
 
     container: str | None = None
+    #: What names the control group that holds it: its container's id, or its own key.
+    group: str | Key = ""
     #: Bytes that it is known to have written to a file system as that filled.
     wrote: Callable[[Shortage], float] = lambda _: 0.0
+
+    @property
+    def noun(self) -> str:
+        return "control group" if self.container is None else "container"
 
 
 @dataclass(slots=True)
@@ -75,10 +81,11 @@ class _Evidence:
     kills: list[Status] = field(default_factory=list)
     counted: list[datetime] = field(default_factory=list)
     ooms: dict[str, list[datetime]] = field(default_factory=dict)
-    rises: dict[str, list[Record]] = field(default_factory=dict)
+    #: How often containers, and jobs in no container but alone in a control group, met their limits.
+    rises: dict[str | Key, list[Record]] = field(default_factory=dict)
     starts: dict[str, datetime] = field(default_factory=dict)
-    #: The limits of each container, its peak, and the last sample of it.
-    boxes: dict[str, Record] = field(default_factory=dict)
+    #: The limits of each of these, its peak, and the last sample of a container.
+    boxes: dict[str | Key, Record] = field(default_factory=dict)
     machine_kills: list[Record] = field(default_factory=list)
     notices: list[datetime] = field(default_factory=list)
     stops: list[tuple[datetime, str]] = field(default_factory=list)
@@ -108,6 +115,10 @@ class Ends:
                 self._of[row["archive"]].rises.setdefault(row["container_id"], []).append(row)
             for row in queries.rows(_BOXES):
                 self._of[row["archive"]].boxes[row["container_id"]] = row
+        for key, rises in grouped(queries.rows(_JOB_RISES), key_of).items():
+            self._of[key[0]].rises[key] = rises
+        for row in queries.rows(_JOB_BOXES):
+            self._of[row["archive"]].boxes[key_of(row)] = row
         queries.require_node_steps()
         for row in queries.rows(_LATE):
             self._of[row["archive"]].steps[row["time"]] = timedelta(seconds=row["interval_seconds"])
@@ -126,9 +137,11 @@ class Ends:
         if not job.ended:
             return Ending(words=RUNNING + (f"; its leader ended: {own[0].words}" if own else ""))
         if not own:
-            return self._untold(known, job)
+            return self._untold(known, job, key)
         members = [status_of(row) for row in told if row["subject"] == "process"]
-        subject = _Subject(job.container_id, lambda shortage: self._written(key, job, shortage))
+        subject = _Subject(
+            job.container_id, job.container_id or key, lambda shortage: self._written(key, job, shortage)
+        )
         ending = self._judged(known, own[0], subject, members)
         last = own[-1]
         if last.time - own[0].time > timedelta(seconds=1):
@@ -146,18 +159,19 @@ class Ends:
         written = float(row["written"] or 0.0)
         return written if _PART * fell <= written <= fell / _PART else 0.0
 
-    def _untold(self, known: _Evidence, job: JobUse) -> Ending:
+    def _untold(self, known: _Evidence, job: JobUse, key: Key) -> Ending:
         """The end of a job of which nobody told the status: that of its container, or what was near."""
         moment, untold = job.end or job.last, f"not known: {plain(known.silence)}"
         if moment is None:
             return Ending(words=untold)
+        subject = _Subject(job.container_id, job.container_id or key)
         for row in reversed(known.deaths.get(job.container_id or "", ())):
             status = status_of(row)
             if status.is_known and abs(status.time - moment) <= 3 * known.interval + _AT_ONCE:
-                ending = self._judged(known, status, _Subject(job.container_id))
+                ending = self._judged(known, status, subject)
                 return replace_words(ending, f"its container ended: {ending.words}")
         status = Status(moment, is_exact=job.end is not None)
-        cause = next(self._causes(known, status, _Subject(job.container_id), ()), None)
+        cause = next(self._causes(known, status, subject, ()), None)
         if cause is None:
             return Ending(words=untold)
         words = f"{untold}; {cause.words.removeprefix(', ')}"
@@ -174,7 +188,7 @@ class Ends:
         first = None if near else _first_process(known, container.container_id, found[-1].time)
         last = near[-1] if near else first or found[-1]
         status = next((each for each in near if each.signal is not None), last)
-        return self._judged(known, status, _Subject(container.container_id))
+        return self._judged(known, status, _Subject(container.container_id, container.container_id))
 
     def _goes_on(self, known: _Evidence, container: str, death: datetime) -> bool:
         """Whether it was started again. The row of an end may come late and is no sample of a life."""
@@ -207,15 +221,15 @@ class Ends:
         self, known: _Evidence, status: Status, subject: _Subject, members: Iterable[Status]
     ) -> Iterator[Cause]:
         """What may have ended it, the strongest evidence first."""
-        yield from _container_memory(known, status, subject.container)
+        yield from _group_memory(known, status, subject)
         yield from self._member(known, status, subject, members)
         # A request to end says nothing of what the program met.
         if status.by_signal in (None, statuses.ABRT, statuses.BUS):
             shortages = _shortages(known, status)
             yield from _filled(shortages, status, subject)
-            yield from _pids(known, status, subject.container)
+            yield from _pids(known, status, subject)
             yield from _beside(shortages, status)
-        yield from _machine_memory(known, status)
+        yield from _machine_memory(known, status, subject)
         if status.by_signal not in statuses.CRASHES:
             yield from _notice(known, status)
             yield from _shutdown(known, status)
@@ -293,36 +307,45 @@ def _within(known: _Evidence, status: Status, sample: datetime) -> bool:
     return sample - known.step(sample) - slack <= status.time <= until
 
 
-def _container_memory(known: _Evidence, status: Status, container: str | None) -> Iterator[Cause]:
-    """A kill in its container at its limit."""
-    if container is None:
-        return
+def _group_memory(known: _Evidence, status: Status, subject: _Subject) -> Iterator[Cause]:
+    """A kill in its container or its own control group, at its limit."""
     rises = [
         row
-        for row in known.rises.get(container, ())
+        for row in known.rises.get(subject.group, ())
         if _within(known, status, row["time"]) and row["oom_kills"]
     ]
     slack = _AT_ONCE if status.is_exact else 3 * known.interval + _AT_ONCE
-    told = [when for when in known.ooms.get(container, ()) if abs(status.time - when) <= slack]
+    told = [when for when in known.ooms.get(subject.container or "", ()) if abs(status.time - when) <= slack]
     if not rises and not told:
         return
-    limit = known.boxes.get(container, {})
-    most, peak = limit.get("memory_limit"), limit.get("memory_peak") or 0
-    met = any(row["oom_events"] or row["memory_max_events"] for row in rises)
-    is_met = most is not None and (met or peak >= 0.9 * most)
-    why = "for lack of memory in its container"
-    if is_met:
-        why = f"its container's limit of {units.size(most)} was reached"
-    elif most is not None:  # its last figures were lost, or another limit was met
-        why += f", whose limit is {units.size(most)}"
+    kind, why = "memory_limit", _no_memory(known, subject)
+    if _is_limit_met(known.boxes.get(subject.group, {}), rises):
+        why = f"its {subject.noun}'s limit of {units.size(known.boxes[subject.group]['memory_limit'])} was reached"
+    elif subject.container is None:
+        kind = "machine_memory"
     if status.by_signal == statuses.KILL:
-        yield Cause("memory_limit", f" by the kernel, {why}", is_proven=True)
+        yield Cause(kind, f" by the kernel, {why}", is_proven=True)
     elif status.by_signal is None:
-        yield Cause("memory_limit", f", at the same time the kernel killed a process in its container: {why}")
+        yield Cause(kind, f", at the same time the kernel killed a process in its {subject.noun}: {why}")
 
 
-def _machine_memory(known: _Evidence, status: Status) -> Iterator[Cause]:
-    """A kill by the kernel that no container's counter explains."""
+def _is_limit_met(box: Record, rises: Iterable[Record]) -> bool:
+    most, peak = box.get("memory_limit"), box.get("memory_peak") or 0
+    met = any(row["oom_events"] or row["memory_max_events"] for row in rises)
+    return most is not None and (met or peak >= 0.9 * most)
+
+
+def _no_memory(known: _Evidence, subject: _Subject) -> str:
+    """Where memory was short if no limit is known to be met: its last figures were lost, or another one was."""
+    most = known.boxes.get(subject.group, {}).get("memory_limit")
+    where, its = "its container", ", whose limit is "
+    if subject.container is None:
+        where, its = "the machine or a control group", "; its own has a limit of "
+    return f"for lack of memory in {where}" + (its + units.size(most) if most else "")
+
+
+def _machine_memory(known: _Evidence, status: Status, subject: _Subject) -> Iterator[Cause]:
+    """A kill by the kernel that no counter of a container or a job explains."""
     if status.by_signal not in (None, statuses.KILL):
         return
     for row in known.machine_kills:
@@ -338,11 +361,7 @@ def _machine_memory(known: _Evidence, status: Status) -> Iterator[Cause]:
         if killed <= 0:
             continue
         if status.signal == statuses.KILL and _is_all_of_them(known, status, row["time"], killed):
-            yield Cause(
-                "machine_memory",
-                " by the kernel, for lack of memory in the machine or a control group",
-                is_proven=True,
-            )
+            yield Cause("machine_memory", f" by the kernel, {_no_memory(known, subject)}", is_proven=True)
         else:
             several = "a process" if killed == 1 else f"{killed} processes"
             yield Cause(
@@ -409,15 +428,15 @@ def _beside(shortages: Iterable[Shortage], status: Status) -> Iterator[Cause]:
         yield Cause(each.kind, words, is_coincidence=True)
 
 
-def _pids(known: _Evidence, status: Status, container: str | None) -> Iterator[Cause]:
-    """A fork that its container's limit refused, a little before the end at most."""
-    limit = units.count(known.boxes.get(container or "", {}).get("processes_limit"))
-    for row in reversed(known.rises.get(container or "", [])):
+def _pids(known: _Evidence, status: Status, subject: _Subject) -> Iterator[Cause]:
+    """A fork that the limit of its container or control group refused, a little before the end at most."""
+    limit = units.count(known.boxes.get(subject.group, {}).get("processes_limit"))
+    for row in reversed(known.rises.get(subject.group, [])):
         passed = status.time - row["time"]
         is_near = _within(known, status, row["time"])
         if row["pids_max_events"] and (is_near or timedelta(0) <= passed <= _AT_ONCE):
             when = "at the same time" if is_near else _after(passed)
-            yield Cause("pids_limit", f", {when} its container's limit of {limit} processes was reached")
+            yield Cause("pids_limit", f", {when} its {subject.noun}'s limit of {limit} processes was reached")
 
 
 def _after(passed: timedelta) -> str:
@@ -433,6 +452,20 @@ _BOXES = """
         MAX(GREATEST(COALESCE(memory_peak, 0), COALESCE(memory_used, 0))) AS memory_peak,
         MAX(time) FILTER (WHERE end_boottime IS NULL) AS last_alive
     FROM container GROUP BY archive, container_id"""
+# What a group had counted before its job was first read may be of others that were in it earlier.
+_JOB_RISES = """
+    SELECT archive, boot, pgid, start_ticks, time, oom_kills - LAG(oom_kills) OVER w AS oom_kills, NULL AS oom_events,
+        memory_max_events - COALESCE(LAG(memory_max_events) OVER w, 0) AS memory_max_events,
+        pids_max_events - LAG(pids_max_events) OVER w AS pids_max_events
+    FROM job ANTI JOIN (SELECT * FROM job_info WHERE container_id IS NOT NULL) USING (archive, boot, pgid, start_ticks)
+    WHERE job.oom_kills IS NOT NULL OR job.pids_max_events IS NOT NULL
+    WINDOW w AS (PARTITION BY archive, boot, pgid, start_ticks ORDER BY seq)
+    QUALIFY job.oom_kills > LAG(job.oom_kills) OVER w OR job.pids_max_events > LAG(job.pids_max_events) OVER w
+    ORDER BY time"""
+_JOB_BOXES = """
+    SELECT archive, boot, pgid, start_ticks, MAX(memory_limit) AS memory_limit, MAX(pids_limit) AS processes_limit,
+        MAX(memory_charged_peak) AS memory_peak
+    FROM job WHERE memory_limit IS NOT NULL OR pids_limit IS NOT NULL GROUP BY ALL"""
 _WRITTEN = """
     SELECT SUM(write_bytes_per_second * interval_seconds) AS written FROM job_rates
     WHERE archive = $archive AND boot = $boot AND pgid = $pgid AND start_ticks = $start

@@ -133,6 +133,8 @@ class JobUse(AnswerPart):
     memory_charged_peak_bytes: Annotated[
         float | None, BYTES, about("of the control group that holds only this job, page cache included")
     ] = None
+    processes_limit: Annotated[int | None, COUNT, about("pids.max of that control group; null: none")] = None
+    forks_refused: Annotated[int | None, COUNT, about("because of that limit")] = None
     memory_byte_seconds: Annotated[float | None, BYTE_SECONDS] = None
     threads: Annotated[Use, COUNT] = NOTHING
     processes_peak: Annotated[int | None, COUNT] = None

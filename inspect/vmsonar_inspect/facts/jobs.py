@@ -76,6 +76,7 @@ def query_jobs(
     if deep:
         queries.require_members()
     busiest = queries.by(JOB_KEY, _BUSIEST) if deep else {}
+    refused = queries.by(JOB_KEY, _REFUSED)
     jobs = {}
     for key, row in queries.by(JOB_KEY, view("job_usage", totals="job_sums").query).items():
         command = row["command"] or row["program"]
@@ -83,7 +84,7 @@ def query_jobs(
         mean, seconds = number(row["memory_mean"]), number(row["recorded_seconds"])
         jobs[key] = struct_of(
             JobUse,
-            {**row, **cards.get(key, {})},
+            {**row, **cards.get(key, {}), **refused.get(key, {})},
             _COLUMNS,
             job=_job_name(row),
             series_id=row["series_id"] or "",
@@ -103,6 +104,13 @@ def query_jobs(
             },
         )
     return jobs
+
+
+# What its group had counted before the job was first read may be of others that were in it earlier.
+_REFUSED = f"""
+    SELECT {_KEY}, MAX(pids_limit) AS processes_limit, MAX(pids_max_events) - MIN(pids_max_events) AS forks_refused
+    FROM job ANTI JOIN (SELECT * FROM job_info WHERE container_id IS NOT NULL) USING ({_KEY})
+    WHERE pids_max_events IS NOT NULL GROUP BY {_KEY}"""  # noqa: S608
 
 
 def _user_name(row: Record) -> str | None:

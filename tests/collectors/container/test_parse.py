@@ -3,7 +3,7 @@
 import pytest
 from vmsonar_archive.records import ContainerDevice
 
-from vmsonar.collectors.container.cgroup_files import V1_SOURCES, V2_SOURCES
+from vmsonar.collectors.cgroup_files import V1_SOURCES, V2_SOURCES
 from vmsonar.collectors.container.network import Traffic, parse_net_dev
 
 V1 = [

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
+from vmsonar_archive.records import JobRow
 
 from tests.collectors.process.recorder import recording
 from tests.parts import requires
@@ -50,16 +52,16 @@ def test_a_job_alone_in_its_group_has_the_peak_of_it(tmp_path: Path, groups: Cal
     for pid in (10, 11):
         found.note(member(web, pid, "/system.slice/web.service"))
     found.read([web], 1)
-    assert web.memory.charged == 70 * MIB
+    assert web.group.get("memory_charged_peak") == 70 * MIB
     groups("system.slice/web.service", 90 * MIB)
     found.read([web], 2)
-    assert web.memory.charged == 70 * MIB, "read again within the minute"
+    assert web.group.get("memory_charged_peak") == 70 * MIB, "read again within the minute"
     found.read([web], MINUTE + 1)
-    assert web.memory.charged == 90 * MIB
+    assert web.group.get("memory_charged_peak") == 90 * MIB
     groups("system.slice/web.service", 95 * MIB)
     web.members.clear()
     found.read([web], MINUTE + 2)
-    assert web.memory.row_fields()["memory_charged_peak"] == 95 * MIB
+    assert web.group["memory_charged_peak"] == 95 * MIB
 
 
 @pytest.mark.parametrize("paths", [("/a", "/a"), ("/a", "/a/b"), ("/a/b", "/a")])
@@ -73,7 +75,7 @@ def test_a_group_of_two_jobs_is_nobodys(
         found.note(member(one, one.pgid, path))
         found.read(jobs[:1], 1)
     found.read(jobs, MINUTE + 1)
-    charged = [one.memory.charged for one in jobs]
+    charged = [one.group.get("memory_charged_peak") for one in jobs]
     assert charged == [MIB if len(path) > 2 else None for path in paths], "the inner one is alone"
 
 
@@ -87,7 +89,7 @@ def test_members_in_two_groups_the_root_and_other_namespaces_have_none(
     for one, path in ((jobs[0], "/a"), (jobs[0], "/b"), (jobs[1], "/"), (jobs[2], "/../a")):
         found.note(member(one, 100, path))
     found.read(jobs, 1)
-    assert [one.memory.charged for one in jobs] == [None, None, None]
+    assert [one.group.get("memory_charged_peak") for one in jobs] == [None, None, None]
 
 
 def test_a_new_group_of_an_old_name_is_another_one(tmp_path: Path, groups: Callable[..., Path]) -> None:
@@ -98,7 +100,7 @@ def test_a_new_group_of_an_old_name_is_another_one(tmp_path: Path, groups: Calla
     groups("web.service", 5 * MIB)
     found.note(member(after, 20, "/web.service"))
     found.read([after], 1)
-    assert after.memory.charged == 5 * MIB
+    assert after.group.get("memory_charged_peak") == 5 * MIB
 
 
 @contextmanager
@@ -139,3 +141,83 @@ def test_the_kernels_own_peak_has_the_cache_too(tmp_path: Path) -> None:
     assert row.memory_charged_peak == pytest.approx(truth, rel=0.02)
     assert truth > 150 * MIB
     assert (row.memory_peak or 0) < 120 * MIB
+
+
+def write(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+V2 = {
+    "memory__max": "67108864\n",
+    "memory__events": "low 0\nhigh 0\nmax 7\noom 2\noom_kill 1\n",
+    "pids__max": "5\n",
+    "pids__events": "max 3\n",
+    "cpu__stat": "usage_usec 9\nnr_periods 8\nnr_throttled 4\nthrottled_usec 5\n",
+}
+TOLD = {
+    "memory_limit": 64 * MIB, "memory_max_events": 7, "oom_kills": 1, "pids_limit": 5, "pids_max_events": 3,
+    "throttled_periods": 4, "throttled_time": 5000,
+}  # fmt: skip
+
+
+def test_what_a_group_counts_is_in_the_row_of_its_job(tmp_path: Path) -> None:
+    write(tmp_path / "fs/cgroup/a", **V2)
+    found, one = ControlGroups(tmp_path), job(10)
+    found.note(member(one, 10, "/a"))
+    found.read([one], 1)
+    assert one.group == TOLD
+    row = msgspec.json.decode(one.encode(), type=JobRow)
+    assert {name: getattr(row, name) for name in TOLD} == TOLD
+
+
+def test_a_job_that_did_not_run_is_not_read(tmp_path: Path) -> None:
+    folder = tmp_path / "fs/cgroup/a"
+    write(folder, **V2)
+    found, one = ControlGroups(tmp_path), job(10)
+    found.note(member(one, 10, "/a"))
+    found.read([one], 1)
+    one.encode()
+    write(folder, pids__events="max 4\n", pids__max="6\n")
+    found.read([one], 2)
+    assert one.group == TOLD
+    one.is_dirty = True
+    found.read([one], 3)
+    assert one.group == TOLD | {"pids_max_events": 4}, "the limit is read once a minute"
+
+
+def test_hierarchies_of_v1_are_told_apart(tmp_path: Path) -> None:
+    root = tmp_path / "fs/cgroup"
+    for name in ("memory", "pids", "cpu"):
+        write(root / name, tasks="")
+    unlimited = str((1 << 63) - 4096)
+    write(
+        root / "memory/a",
+        memory__limit_in_bytes=unlimited, memory__failcnt="0\n", memory__max_usage_in_bytes="9\n",
+        memory__oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+    )  # fmt: skip
+    write(root / "pids/b", pids__events="max 3\n", pids__max="max\n")
+    found, jobs = ControlGroups(tmp_path), [job(10), job(11)]
+    for one, path in zip(jobs, ("/a", "/"), strict=True):
+        process = member(one, one.pgid, "/")
+        text = f"3:pids:/b\n2:memory:{path}\n1:cpu:/\n0::/\n".encode()
+        process.identity = Identity(0, "root", "x", None, membership(text), None, 0, 0)
+        found.note(process)
+    found.read(jobs, 1)
+    known = {name: value for name, value in jobs[0].group.items() if value is not None}
+    assert known == {"memory_charged_peak": 9, "oom_kills": 2}, "both are in one group of pids"
+    assert jobs[1].group == {}
+
+
+def test_a_job_that_moves_as_a_whole_has_the_group_it_is_in(tmp_path: Path) -> None:
+    for path in ("a", "b"):
+        write(tmp_path / "fs/cgroup" / path, **V2 | ({} if path == "a" else {"pids__events": "max 0\n"}))
+    found, one = ControlGroups(tmp_path), job(10)
+    process = member(one, 10, "/a")
+    found.note(process)
+    found.read([one], 1)
+    process.identity = Identity(0, "root", "x", None, membership(b"0::/b\n"), None, 0, 0)
+    found.note(process)
+    found.read([one], 2)
+    assert one.group == TOLD | {"pids_max_events": 0}

@@ -8,7 +8,7 @@ from pathlib import Path
 from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.records import ContainerRow
 
-from vmsonar.collectors.container.cgroup_files import (
+from vmsonar.collectors.cgroup_files import (
     PRESSURE,
     V1_SOURCES,
     V2_SOURCES,

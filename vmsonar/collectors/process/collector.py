@@ -340,7 +340,10 @@ class ProcessCollector(Collector):
         self._describe(job, leader, before.started, before.first_seen)
 
     def _describe(self, job: Job, first: Process, started: datetime, seen: datetime | None) -> None:
-        job.info = encode_job_info(job, first, started, seen, self._naming)
+        assert first.identity is not None
+        name = self._naming.name(first.identity.program, first.identity.user_id)
+        facts = {**self._identities.limits(first), "lustre_job_id": name}
+        job.info = encode_job_info(job, first, started, seen, facts)
         if job.is_shown:
             self._new_job_infos.append(job.info)
 
@@ -387,8 +390,7 @@ class ProcessCollector(Collector):
         self.jobs.end_empty()
         for job in self.jobs.shown():
             if not job.info and job.members:
-                first, started = oldest(job.members)[0], self._wall(tick, job.start)
-                job.info = encode_job_info(job, first, started, None, self._naming)
+                self._describe(job, oldest(job.members)[0], self._wall(tick, job.start), None)
 
     def _forget(self, process: Process) -> None:
         process.over = process.over or self._span

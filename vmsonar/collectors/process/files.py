@@ -126,6 +126,9 @@ class ProcessFiles:
     def cmdline(self, process: Process) -> bytes | None:
         return self._read_once(process, "cmdline", _CMDLINE_SIZE)
 
+    def limits(self, process: Process) -> bytes | None:
+        return self._read_once(process, "limits", _CMDLINE_SIZE)
+
     def status(self, process: Process) -> bytes | None:
         return self._read_once(process, f"{process.task}/status" if process.task else "status", _CMDLINE_SIZE)
 

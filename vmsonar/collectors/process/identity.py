@@ -18,6 +18,8 @@ from vmsonar.host.cgroups import Membership, membership
 from vmsonar.host.proc_pid import real_uid
 from vmsonar.host.users import Users
 
+_LIMITS = re.compile(rb"^Max (open files|processes) +([0-9]+)", re.MULTILINE)
+_LIMIT_FIELDS = {b"open files": "open_files_limit", b"processes": "processes_limit"}
 _NOWHERE = Membership(None, None, None, None)
 
 
@@ -93,6 +95,11 @@ class Identities:
         if text is None:
             return process.identity.membership if process.identity else _NOWHERE
         return self._membership(text)
+
+    def limits(self, process: Process) -> dict[str, Any]:
+        """Its user's own limits, as fields of the row of its job; without those that do not limit."""
+        found = _LIMITS.findall(self._files.limits(process) or b"")
+        return {_LIMIT_FIELDS[name]: int(value) for name, value in found}
 
     def _membership(self, text: bytes) -> Membership:
         known = self._memberships.get(text)

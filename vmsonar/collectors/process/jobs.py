@@ -157,6 +157,7 @@ class JobTable:
             is_stray=info is not None and info.job_source == "no_group",
             info=encode_row(info) if info else b"",
             memory=restored(row),
+            group={"memory_charged_peak": row.memory_charged_peak},
         )
 
     def leave(self, process: Process, is_over: bool = True) -> None:

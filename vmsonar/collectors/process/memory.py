@@ -43,8 +43,6 @@ class JobMemory:
     peak_low: int = 0
     peak_high: int = 0
     peak_source: str = "high_water"
-    #: The peak of the control group that holds this job and nothing else.
-    charged: int | None = None
     #: Since the last figure: by how much members' marks rose above all that was seen, together and the most of one,
     #: by how much members can have grown, and how much more than now they can have had.
     spikes: int = 0
@@ -220,13 +218,12 @@ class JobMemory:
             "memory_peak_low": self.peak_low if is_peak_apart and self.peak_low < self.peak else None,
             "memory_peak_high": self.peak_high if is_peak_apart and not is_sampled else None,
             "memory_peak_source": self.peak_source,
-            "memory_charged_peak": self.charged,
         }
 
 
 def restored(row: JobRow) -> JobMemory:
     """The peak of a job as an earlier run left it."""
-    memory = JobMemory(charged=row.memory_charged_peak)
+    memory = JobMemory()
     if row.memory is not None:
         low, high = row.memory_low or row.memory, row.memory_high or row.memory
         memory.figure = Figure(row.memory, low, high, row.memory_source or "sum")

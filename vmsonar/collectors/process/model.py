@@ -11,7 +11,6 @@ from vmsonar.collectors.process.footprint import Footprint
 from vmsonar.collectors.process.lives import TICK, Death, Life, Moved, Usage
 from vmsonar.collectors.process.memory import JobMemory
 from vmsonar.host.cgroups import Membership
-from vmsonar.host.lustre import JobNaming
 
 #: Flags of include/linux/sched.h.
 PF_EXITING = 0x00000004
@@ -141,6 +140,8 @@ class Job:
     is_shown: bool
     members: set[Process] = field(default_factory=set)
     memory: JobMemory = field(default_factory=JobMemory)
+    #: What the kernel counts for the control group that holds this job and nothing else, as fields of the row.
+    group: dict[str, Any] = field(default_factory=dict)
     seen: int = 0
     user: int = 0
     system: int = 0
@@ -274,6 +275,7 @@ class Job:
             **self._end(),
             **self._bounds(),
             **self.memory.row_fields(),
+            **self.group,
         )
         self.row = encode_row(row)
         self.is_dirty = False
@@ -294,7 +296,7 @@ class Job:
 
 
 def encode_job_info(
-    job: Job, first: Process, started: datetime, first_seen: datetime | None, naming: JobNaming
+    job: Job, first: Process, started: datetime, first_seen: datetime | None, facts: dict[str, Any]
 ) -> bytes:
     """The info row, from the member that was seen first."""
     identity = first.identity
@@ -309,7 +311,7 @@ def encode_job_info(
             job_source="process_group" if slurm is None else "slurm",
             started=started,
             first_seen=first_seen,
-            lustre_job_id=naming.name(identity.program, identity.user_id),
+            **facts,
             **identity.row_fields(),
         )
     )

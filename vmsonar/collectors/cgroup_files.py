@@ -3,8 +3,11 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from vmsonar_archive.records import ContainerDevice
 
@@ -243,3 +246,17 @@ V2_SOURCES: tuple[CgroupSource, ...] = (
     CgroupSource("pids", (("pids.events",),), _PIDS_EVENTS),
     CgroupSource("pids", (("pids.max",),), _only("processes_limit"), rare=True),
 )
+
+
+def read_sources(folder: Path | str, sources: Iterable[CgroupSource]) -> dict[str, Any]:
+    """What those files of a group say that can be read."""
+    found: dict[str, Any] = {}
+    for source in sources:
+        with suppress(OSError, ValueError):
+            found |= source.parse(*(_content(f"{folder}/{names[0]}") for names in source.files))
+    return found
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb", 0) as file:
+        return file.read()
