@@ -4,17 +4,25 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from vmsonar_archive.read.reader import open_archive
 
 from tests.collectors.filesystem.watching import Watch
+from tests.collectors.netfs.trees import ROOT
 from tests.fixtures.hosts import small_vm
+from tests.fixtures.hosts.write import host_at, write
 from tests.parts import requires
 from tests.real.fuse_server import BLOCKS, FILES, FILES_FREE, FREE, fuse_mount
 from tests.real.wait import wait_until
+from vmsonar.collectors.base import Setup, Tick
+from vmsonar.collectors.filesystem.collector import make
+from vmsonar.collectors.netfs.collector import NetfsCollector
+from vmsonar.config.schema import Config
 
 FIGURES = (BLOCKS * 4096, FREE * 4096, FILES, FILES_FREE)
 
@@ -169,3 +177,26 @@ def test_a_fixture_machine(tmp_path):
         assert [one.item for one in watch.collector.capabilities() if not one.available] == [
             "room on network file systems"
         ]
+
+
+@requires("fuse_mount")
+@pytest.mark.parametrize("kind", ["nfs4", "nfs", "lustre", "ceph", "cifs", "9p", "fuse.sshfs"])
+def test_no_share_is_touched(kind, served, tmp_path):
+    """Whoever touches it hangs: the table of mounts calls a file system that answers nobody a share."""
+    place, server = served
+    line = f"36 22 0:33 / {place} rw - {kind} files.example:/data rw,vers=4.2\n"
+    write(tmp_path / "machine", {"proc/1/mountinfo": ROOT + line})
+    server.send_signal(signal.SIGSTOP)
+    over = threading.Event()
+
+    def look() -> None:
+        setup = Setup(Config(), host_at(tmp_path / "machine"))
+        tick = Tick(time=datetime(2026, 11, 16, tzinfo=UTC), boottime=10**9, boot="b", fresh=True)
+        for collector in (make(setup), NetfsCollector(setup)):
+            collector.collect(tick)
+            collector.capabilities()
+            collector.close()
+        over.set()
+
+    threading.Thread(target=look, daemon=True).start()
+    assert over.wait(10), "somebody touched the share"

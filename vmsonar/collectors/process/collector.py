@@ -262,7 +262,7 @@ class ProcessCollector(Collector):
         self._place(process, tick)
         self._groups.note(process)
         is_first = not self._previous
-        if (is_first or not self._hears) and self.table.ignores_children(process):
+        if process.kept and (is_first or not self._hears) and self.table.ignores_children(process):
             self._deaf.add(process)
         if is_first and self._is_restored and earlier is None and process.job is not None:
             # It came while the daemon was down: who of its job ended before now is not known.
