@@ -112,7 +112,7 @@ def test_a_pid_that_is_used_again_at_once_is_two_jobs(recorder: Recorder) -> Non
     recorder.sample()
     os.kill(first, signal.SIGCONT)
     os.waitpid(first, 0)
-    for _ in range(50):
+    for _ in range(300):
         with open(last_pid, "w") as file:
             file.write(str(first - 1))
         second = child(0.1, "stop")
