@@ -264,8 +264,9 @@ class ProcessCollector(Collector):
         is_first = not self._previous
         if process.kept and (is_first or not self._hears) and self.table.ignores_children(process):
             self._deaf.add(process)
-        if is_first and self._is_restored and earlier is None and process.job is not None:
-            # It came while the daemon was down: who of its job ended before now is not known.
+        is_late = is_first and self._is_restored and earlier is None and process.pid != process.pgid
+        if is_late and process.job is not None:
+            # It came while the daemon was down, and its leader may have ended since.
             process.job.doubt(high=max(0, tick.boottime - process.start_ticks * TICK) * CPUS)
         if process.job is not None and process.counted_reaped == process.reaped and earlier is None:
             process.job.doubt(high=process.reaped[0] + process.reaped[1])
