@@ -172,52 +172,6 @@ def said(bundles: list[Path], command: str) -> str | None:
     return job.ending.words
 
 
-def test_what_happened_is_in_the_bundle_of_the_orderly_end(on, tmp_path: Path):
-    """All that the tests before did to this machine."""
-    # It is asked to end while the recorder is still there.
-    lasting = (
-        "systemd-run",
-        "--quiet",
-        "--unit",
-        "lasting",
-        "-p",
-        "After=vmsonar.service vmsonar-accounts.service",
-    )
-    on.run("cp", "/bin/sleep", "/bin/lasting")
-    on.run(*lasting, "/bin/lasting", "infinity")
-    wait_for_more(on)
-    on.power_off()
-    container, limit = (on.copy_out("/root", tmp_path / "root") / "container").read_text().split()
-    found = []
-    bundles = sorted(on.copy_out("/srv/results", tmp_path / "results").iterdir())
-    assert said(bundles, "lasting") == "SIGTERM at shutdown"
-    memory = "for lack of memory in the machine or a control group"
-    assert said(bundles, "hungry") == f"SIGKILL by the kernel, {memory}"
-    for bundle in bundles:
-        report = verify_path(bundle)
-        assert report.ok, report.findings
-        with open_archive(bundle) as archive:
-            found += archive.samples()
-    found.sort(key=lambda sample: sample.seq)
-    events = [event for sample in found for event in sample.event]
-    assert "oom_kill" in {event.event_type for event in events}
-    assert {event.event_type for event in events if event.container_id == container} >= {
-        "container_start",
-        "container_die",
-    }
-    rows = [row for sample in found for row in sample.container if row.container_id == container]
-    # Not every engine passes a limit on: what the kernel says is what counts. It is gone before the last look.
-    assert (2, None if limit == "max" else int(limit)) in {
-        (row.cgroup_version, row.memory_limit) for row in rows
-    }
-    assert max(row.cpu_time or 0 for row in rows) > 10**9
-    assert "busy" in {info.name for sample in found for info in sample.container_info}
-    lost = [gap.lost for sample in found for gap in sample.gap if gap.reason == "disk_full"]
-    assert sum(number or 0 for number in lost) >= 1
-    first = min(sample.boottime for sample in found)
-    print(f"boot to the first sample: {first / 1e9:.1f} s")
-
-
 # Holds memory and cache, burns, and says what its own group has counted by then.
 HOLD = """
 import json, os, sys, time
@@ -260,3 +214,50 @@ def test_beside_others_a_command_has_a_group_without_memory(on):
     card = json.loads(on.read("/tmp/card"))
     assert (card["cpu_source"], card["memory_charged_peak_bytes"]) == ("cgroup", None)
     assert on.run("find", "/sys/fs/cgroup", "-name", "vmsonar-run-*").stdout == ""
+
+
+def test_what_happened_is_in_the_bundle_of_the_orderly_end(on, tmp_path: Path):
+    """All that the tests before did to this machine."""
+    # It is asked to end while the recorder is still there.
+    lasting = (
+        "systemd-run",
+        "--quiet",
+        "--unit",
+        "lasting",
+        "-p",
+        "After=vmsonar.service vmsonar-accounts.service",
+    )
+    on.run("cp", "/bin/sleep", "/bin/lasting")
+    on.run(*lasting, "/bin/lasting", "infinity")
+    wait_for_more(on)
+    on.power_off()
+    container, limit = (on.copy_out("/root", tmp_path / "root") / "container").read_text().split()
+    found = []
+    bundles = sorted(on.copy_out("/srv/results", tmp_path / "results").iterdir())
+    # Where the books come after the last sample, nothing tells the signal.
+    assert said(bundles, "lasting").endswith(("SIGTERM at shutdown", "at the same time as the shutdown"))
+    memory = "for lack of memory in the machine or a control group"
+    assert said(bundles, "hungry").startswith(f"SIGKILL by the kernel, {memory}")
+    for bundle in bundles:
+        report = verify_path(bundle)
+        assert report.ok, report.findings
+        with open_archive(bundle) as archive:
+            found += archive.samples()
+    found.sort(key=lambda sample: sample.seq)
+    events = [event for sample in found for event in sample.event]
+    assert "oom_kill" in {event.event_type for event in events}
+    assert {event.event_type for event in events if event.container_id == container} >= {
+        "container_start",
+        "container_die",
+    }
+    rows = [row for sample in found for row in sample.container if row.container_id == container]
+    # Not every engine passes a limit on: what the kernel says is what counts. It is gone before the last look.
+    assert (2, None if limit == "max" else int(limit)) in {
+        (row.cgroup_version, row.memory_limit) for row in rows
+    }
+    assert max(row.cpu_time or 0 for row in rows) > 10**9
+    assert "busy" in {info.name for sample in found for info in sample.container_info}
+    lost = [gap.lost for sample in found for gap in sample.gap if gap.reason == "disk_full"]
+    assert sum(number or 0 for number in lost) >= 1
+    first = min(sample.boottime for sample in found)
+    print(f"boot to the first sample: {first / 1e9:.1f} s")
