@@ -188,8 +188,8 @@ def test_a_real_workload_gets_its_verdict_and_no_other(workload: str, found: Fou
 
 
 def test_a_shell_that_forks_is_named_and_so_is_the_machine(found: Found) -> None:
-    # Which of the two depends on how often a child happens to be there at a sample.
-    assert found.rules("forks") & {"churn", "short_lived"}, found.told("forks")
+    # Of the job it is said where children happen to be there at samples often enough; of the machine always.
+    assert found.rules("forks") <= {"churn", "short_lived"}, found.told("forks")
     assert "fork_churn" in {verdict.rule for verdict in found.machine.verdicts}
 
 
