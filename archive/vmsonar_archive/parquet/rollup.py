@@ -99,6 +99,7 @@ MEASURES: dict[str, tuple[Measure, ...]] = {
         _gauge("memory_charged_peak"),
         _gauge("processes", alive=True),
         _gauge("processes_seen"),
+        _gauge("processes_unseen"),
         _gauge("threads", histogram=True, alive=True),
         _gauge("unattributed"),
         _gauge("io_partial"),

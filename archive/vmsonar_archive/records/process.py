@@ -110,6 +110,10 @@ class JobRow(Row, kw_only=True):
     start_ticks: Annotated[Ticks, about("start of the member that was seen first")]
     processes: Annotated[Count | None, about("members now")] = None
     processes_seen: Annotated[Count | None, about("members ever seen in a sample")] = None
+    processes_unseen: Annotated[
+        Count | None,
+        about("members that ended before a sample showed them, as far as the kernel tells; proc connector"),
+    ] = None
     threads: Annotated[Count | None, about("threads of all members now")] = None
     user_ticks: Annotated[Ticks | None, about("user time of all members, those that ended included")] = None
     system_ticks: Annotated[Ticks | None, about("kernel time of all members, those that ended included")] = (

@@ -32,7 +32,7 @@ GIB = 2**30
 _BY_WRITER: dict[units.Writer, str] = {
     units.count: """
         cpus runnable_mean runnable_median runnable_p95 threads_mean threads_p95 threads_peak
-        workers processes_seen processes_peak births_per_minute forks_per_second swap_rate
+        workers processes_started processes_unseen processes_peak births_per_minute forks_per_second swap_rate
         major_faults_per_second oom_kills container_oom_kills gpus gpu_errors samples killed_below_limit
         forks_refused processes_limit inodes_total inodes_free_least ends failed failed_in_a_row
         machine_gpus short_jobs share_operations share_operations_rate share_waiting_mean share_timeouts
@@ -59,8 +59,7 @@ _BY_WRITER: dict[units.Writer, str] = {
     units.rate: "io_rate_mean fill_rate late_fill_rate",
     units.percent: "gpu_util_mean gpu_util_p95 machine_gpu_util_mean",
     units.duration: "seconds seconds_to_full failed_seconds failed_gap idle_seconds short_runtime_median",
-    units.latency: "share_operation_seconds share_slowest_seconds",
-    units.hours: "process_cpu_mean",
+    units.latency: "share_operation_seconds share_slowest_seconds process_cpu_mean",
     units.quantity: """
         core_hours waited_core_hours idle_core_hours failed_core_hours short_core_hours held_gib_hours free_gib_hours
         idle_gpu_hours
@@ -169,7 +168,8 @@ def job_figures(job: JobUse, context: JobContext, machine: Machine, use: NodeUse
     moved = total((job.read_bytes, job.write_bytes))
     mean = job.cores.mean
     others = None if context.node_cores is None or mean is None else max(0.0, context.node_cores - mean)
-    born = None if job.processes_seen is None else job.processes_seen - (job.processes_peak or 0)
+    started = total((job.processes_seen, job.processes_unseen))
+    born = None if started is None else started - (job.processes_peak or 0)
     cpus = use.cpus or machine.cpus
     seen = ratio(context.seen_cpu_seconds, job.cpu_seconds)
     missed = _less(context.wanted_cores, mean)
@@ -197,10 +197,11 @@ def job_figures(job: JobUse, context: JobContext, machine: Machine, use: NodeUse
         **_spread("threads", job.threads),
         "workers": context.workers,
         "top_worker_share": context.top_worker_share,
-        "processes_seen": job.processes_seen,
+        "processes_started": started,
+        "processes_unseen": job.processes_unseen,
         "processes_peak": job.processes_peak,
         "births_per_minute": ratio(born, None if seconds is None else seconds / 60),
-        "process_cpu_mean": ratio(job.cpu_seconds, job.processes_seen),
+        "process_cpu_mean": ratio(job.cpu_seconds, started),
         # CPU time that no sampled process accounts for.
         "short_lived_share": None if seen is None else max(0.0, 1 - seen),
         "forks_per_second": context.forks,

@@ -139,6 +139,7 @@ class JobUse(AnswerPart):
     threads: Annotated[Use, COUNT] = NOTHING
     processes_peak: Annotated[int | None, COUNT] = None
     processes_seen: Annotated[int | None, COUNT] = None
+    processes_unseen: Annotated[int | None, COUNT] = None
     read_bytes: Annotated[float | None, BYTES, READ] = None
     read_bytes_low: Annotated[float | None, BYTES, LEAST] = None
     read_bytes_high: Annotated[float | None, BYTES, MOST] = None

@@ -123,7 +123,8 @@ def bounds(row: JobRow) -> tuple[float, float]:
 
 
 def assert_never_decreases(rows: list[JobRow]) -> None:
-    for name in ("user_ticks", "system_ticks", "major_faults", "processes_seen", "read_bytes", "write_bytes"):
+    counters = ("user_ticks", "system_ticks", "major_faults", "processes_seen", "processes_unseen")
+    for name in (*counters, "read_bytes", "write_bytes"):
         values = [value for row in rows if (value := getattr(row, name)) is not None]
         assert values == sorted(values), name
 

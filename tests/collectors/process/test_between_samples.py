@@ -279,3 +279,22 @@ def test_without_the_lifeline_a_zombie_has_ended() -> None:
     assert row.end_boottime_low == alive.boottime
     assert row.end_boottime_high is not None
     assert ended <= row.end_boottime_high <= found
+
+
+def test_members_that_no_sample_saw_are_counted(recorder: Recorder) -> None:
+    """A shell that starts one short command after the other: how many, and not only what they used."""
+    loop = "i=0; while [ $i -lt 200 ]; do /bin/true; i=$((i+1)); done; echo; read line"
+    shell = subprocess.Popen(
+        ["sh", "-c", loop], stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0
+    )
+    assert shell.stdout is not None
+    recorder.sample()
+    shell.stdout.readline()
+    recorder.sample()
+    let_pass(0.5)
+    recorder.sample()
+    shell.communicate()
+    row = last_row(recorder, shell.pid)
+    started = (row.processes_seen or 0) + (row.processes_unseen or 0)
+    # One that ends while a sample is taken may count as seen and as unseen, or as neither.
+    assert started == pytest.approx(201, abs=4)

@@ -81,7 +81,7 @@ class Accounting:
             round_.shares.lost_io(child)
 
     def _credit_silent(self, round_: "_Round", interval: Interval) -> None:
-        """Gives a job what glances saw of its members that nobody waited for."""
+        """Counts a job's members that no sample saw, and gives it what glances saw of those that nobody waited for."""
         unseen: dict[Process, Unseen] = {}
         found = [(self._table.by_pid.get(pid), some) for pid, some in interval.unseen.items()]
         found += [(round_.read_process(reading), reading.unseen) for reading in interval.readings]
@@ -92,7 +92,10 @@ class Accounting:
             if reaper is not None and some.exits:
                 unseen.setdefault(reaper, Unseen()).add(some)
         for reaper, some in unseen.items():
-            if reaper.job is None or some.known + some.open <= NEGLIGIBLE or round_.has_risen(reaper):
+            if reaper.job is None:
+                continue
+            reaper.job.count_unseen(some.exits)
+            if some.known + some.open <= NEGLIGIBLE or round_.has_risen(reaper):
                 continue
             is_deaf = self._is_deaf(reaper)
             if is_deaf:

@@ -146,6 +146,8 @@ class Departures:
                     and (process.job is None or process.job.uid != uid)
                 ):
                     process.job = stray(uid)
+                if process.job is not None:
+                    process.job.count_unseen(1)
                 guests.add(process)
         for process in members | guests:  # when every job has its place
             if process.death is not None:

@@ -139,6 +139,7 @@ class JobTable:
             self._ids.job(last.sample.boot, row.pgid, row.start_ticks),
             is_shown=True,
             seen=row.processes_seen or 0,
+            unseen=row.processes_unseen or 0,
             user=(row.user_ticks or 0) * TICK,
             system=(row.system_ticks or 0) * TICK,
             major=row.major_faults or 0,

@@ -143,6 +143,8 @@ class Job:
     #: What the kernel counts for the control group that holds this job and nothing else, as fields of the row.
     group: dict[str, Any] = field(default_factory=dict)
     seen: int = 0
+    #: Members that ended before a sample could show them, and that we heard of.
+    unseen: int = 0
     user: int = 0
     system: int = 0
     major: int = 0
@@ -187,6 +189,11 @@ class Job:
     def note_end(self, low: int, high: int) -> None:
         """A member died or left between these two moments: nobody ends the job before."""
         self.ended = max(self.ended[0], low), max(self.ended[1], high)
+
+    def count_unseen(self, exits: int) -> None:
+        """Members came and went without a sample of them."""
+        self.unseen += exits
+        self.is_dirty = True
 
     def weigh(self, process: Process) -> None:
         """Brings the sums up to date with a member that was read again."""
@@ -264,6 +271,7 @@ class Job:
             start_ticks=self.start,
             processes=len(self.members),
             processes_seen=self.seen,
+            processes_unseen=self.unseen or None,
             user_ticks=self._ticks[0],
             system_ticks=self._ticks[1],
             unattributed=bool(self.low_gap or self.high_gap) or None,

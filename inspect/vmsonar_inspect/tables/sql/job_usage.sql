@@ -34,6 +34,7 @@ SELECT
     r.memory_source, -- how sharing was resolved, the weakest: sum, pss or estimate
     r.processes_peak, -- most members at once
     r.processes_seen, -- members ever seen
+    r.processes_unseen, -- members that ended before a sample could show them, where the kernel told
     r.threads_peak, -- most threads at once
     r.read_bytes, -- bytes fetched from storage while recorded
     {read_bounds}

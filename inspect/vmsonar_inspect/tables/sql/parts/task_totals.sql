@@ -32,6 +32,7 @@ rolled AS (
         MAX(CASE WHEN measure = 'cpu' THEN highest_value END) AS cpu_seconds_total,
         CAST(MAX(CASE WHEN measure = 'processes' THEN maximum END) AS BIGINT) AS processes_peak,
         CAST(MAX(CASE WHEN measure = 'processes_seen' THEN maximum END) AS BIGINT) AS processes_seen,
+        CAST(MAX(CASE WHEN measure = 'processes_unseen' THEN maximum END) AS BIGINT) AS processes_unseen,
         CAST(MAX(CASE WHEN measure = 'threads' THEN maximum END) AS BIGINT) AS threads_peak,
         CAST(MAX(CASE WHEN measure = 'major_faults' THEN total END) AS BIGINT) AS major_faults,
         {doubts}
