@@ -1,4 +1,7 @@
-"""What it costs to know why something ended: exits, file systems and the machine's ceilings."""
+"""What it costs to know why something ended: exits, file systems, the machine's ceilings and jobs' own limits.
+
+Listening to the kernel, by which exits are known, is measured by `bench.listening`.
+"""
 
 import statistics
 import subprocess
@@ -36,6 +39,7 @@ defer_imports()
 from vmsonar.collectors.base import Rows
 from vmsonar.collectors.filesystem.collector import FilesystemCollector
 from vmsonar.collectors.node import Ceilings
+from vmsonar.collectors.process.control_groups import ControlGroups
 from vmsonar.collectors.process.exits import Exits
 
 spent, samples = 0, 0
@@ -57,6 +61,7 @@ def in_turns(owner, name, nothing, counts=False):
 in_turns(Ceilings, "fields", dict, counts=True)
 in_turns(FilesystemCollector, "collect", Rows)
 in_turns(Exits, "tell", list)
+in_turns(ControlGroups, "read", lambda: None)
 code = main(sys.argv[2:])
 Path(sys.argv[1]).write_text(str(spent))
 sys.exit(code)

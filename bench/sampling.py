@@ -22,7 +22,7 @@ from tests.real.meter import cost_per_second, family, pss
 SECONDS = 20.0
 
 # What this area measures; the others have figures of their own.
-_CONFIG = "collectors:\n  container: none\n  gpu: none\n  energy: none\n"
+CONFIG = "collectors:\n  container: none\n  gpu: none\n  energy: none\n"
 
 
 def run() -> list[Figure]:
@@ -44,7 +44,7 @@ def measure() -> list[Figure]:
 
 def _measure(load_name: str, bound: float | None) -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder, _daemon(Path(folder)) as pid:
-        _wait_for_first_sample(Path(folder) / "archive")
+        wait_for_first_sample(Path(folder) / "archive")
         time.sleep(SETTLE)
         begin = datetime.now(UTC)
         spent = cost_per_second(family(pid), SECONDS) * SECONDS
@@ -63,7 +63,7 @@ def _measure(load_name: str, bound: float | None) -> list[Figure]:
     ]
 
 
-def _wait_for_first_sample(root: Path) -> None:
+def wait_for_first_sample(root: Path) -> None:
     while not list(root.glob("*/*/*/sample-*")):
         time.sleep(0.1)
 
@@ -99,7 +99,7 @@ def _samples(root: Path) -> Iterator[Sample]:
 
 @contextmanager
 def _daemon(folder: Path) -> Iterator[int]:
-    (folder / "config.yaml").write_text(_CONFIG)
+    (folder / "config.yaml").write_text(CONFIG)
     command = [sys.executable, "-m", "vmsonar.daemon", "--archive", str(folder / "archive")]
     command += ["--config", str(folder / "config.yaml"), "--interval", "1s"]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:

@@ -4,18 +4,19 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tests.accuracy import compare
 from tests.accuracy.compare import Cell
 from tests.accuracy.mixtures import mixture
-from tests.accuracy.modes import Mode, possible
-from tests.accuracy.page import page
+from tests.accuracy.modes import ALL, Mode
+from tests.accuracy.page import MIXTURES, page
 from tests.accuracy.stage import perform
 from tests.accuracy.workloads import EVERY, NEIGHBOUR, Workload
 
 #: Mixtures that run side by side.
-BATCH = 10
+BATCH = 20
 LIMITS = {
     "job": compare.JOB_SHARE,
     "accounts": compare.ACCOUNTS_SHARE,
@@ -35,7 +36,9 @@ def performances(seeds: int, only: Sequence[str] = ()) -> list[list[Workload]]:
 
 
 def run(batches: list[list[Workload]], modes: Sequence[Mode], keep: Path | None = None) -> list[Cell]:
+    """Every figure of every batch: of jobs, users and the machine."""
     cells: list[Cell] = []
+    named = sum(not any(one.name.startswith("seed-") for one in batch) for batch in batches)
     for number, workloads in enumerate(batches):
         result = perform(workloads, modes, keep=None if keep is None else keep / str(number))
         wrong = [cell for cell in result.cells if not cell.is_right]
@@ -45,8 +48,11 @@ def run(batches: list[list[Workload]], modes: Sequence[Mode], keep: Path | None 
         for name, fault in result.failed.items():
             print(f"failed: {name}: {fault}")
         print(*wrong, sep="\n", flush=True)
-        # The hog beside mixtures would overwrite its own line in the tables.
-        cells += [cell for cell in result.cells if number == 0 or cell.workload.startswith("seed-")]
+        # Of the hog and of the machine beside mixtures.
+        cells += [
+            cell if number < named or cell.workload.startswith("seed-") else replace(cell, workload=MIXTURES)
+            for cell in result.cells
+        ]
     return cells
 
 
@@ -66,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", type=Path, help="write every figure here")
     parser.add_argument("--keep", type=Path, help="copy the archives and the actors' logs into this folder")
     options = parser.parse_args(arguments)
-    modes = [mode for mode in possible() if options.mode in mode.name]
+    modes = [mode for mode in ALL if options.mode in mode.name]
     cells = run(performances(options.seeds, options.workload), modes, options.keep)
     if options.json:
         options.json.write_text(json.dumps([cell.plain() for cell in cells], indent=1))
@@ -75,4 +81,5 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if all(cell.is_right for cell in cells) else 1
 
 
-sys.exit(main(sys.argv[1:]))
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

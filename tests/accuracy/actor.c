@@ -91,16 +91,22 @@ static void tell(const char *what, const char *extra)
     close(fd);
 }
 
-static void enter(const char *name)
+static void enter_control_group(const char *name)
 {
-    char path[512], text[256], before[128];
-    snprintf(before, sizeof before, "%s", account);
-    snprintf(account, sizeof account, "%s", name);
-    setenv("ACTOR_ACCOUNT", name, 1);
+    char path[512];
     snprintf(path, sizeof path, "%s/%s/cgroup.procs", getenv("ACTOR_GROUPS"), name);
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0 || write(fd, "0", 1) != 1) fail(path);
     close(fd);
+}
+
+static void enter(const char *name)
+{
+    char text[256], before[128];
+    snprintf(before, sizeof before, "%s", account);
+    snprintf(account, sizeof account, "%s", name);
+    setenv("ACTOR_ACCOUNT", name, 1);
+    enter_control_group(name);
     snprintf(text, sizeof text, "%d %lld %d %s %lld", getpgrp(), start_ticks(), getuid(), before, (long long)grouped);
     tell("job", text);
 }
@@ -224,8 +230,16 @@ static int act_shared(void *rest)
     _exit(0);
 }
 
+// What a child uses before it leads its group, to become another program too, is its own.
+static void enter_early(char **word, char **end)
+{
+    if (end - word > 2 && (!strcmp(*word, "group") || !strcmp(*word, "session")) && !strcmp(word[1], "job"))
+        enter_control_group(word[2]);
+}
+
 static void child(char **word, char **end)
 {
+    enter_early(word, end);
     born = now(CLOCK_BOOTTIME);
     dice = getpid();
     act(word, end);
@@ -240,6 +254,7 @@ static void become(char **word, char **end)
     char *plan = calloc(1, size);
     for (char **at = word; at < end; at++) strcat(strcat(plan, *at), " ");
     char *arguments[] = {self, plan, NULL};
+    enter_early(word, end);
     execv(self, arguments);
     fail(self);
 }

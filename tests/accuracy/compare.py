@@ -20,8 +20,6 @@ FEW_TICKS, FEW_BYTES, FEW_PAGES = 3, MIB, 3 * MIB
 IDLE_TICKS = 2
 #: A shorter life that no sample saw may be in the figures of the job that started it.
 SHORT = 1.0
-#: Nanoseconds from a sample's time to when its last process was read, on a busy machine.
-READING = 3 * 10**8
 #: Ticks from the start of a program to that of an actor which it starts.
 STARTING = 200
 #: User ids from here on exist only during one performance.
@@ -170,9 +168,13 @@ class Comparison:
     def _may_fold(self, job: TrueJob) -> bool:
         if self._recorded.was_away(job.begun, job.ended):
             return True
-        if self._recorded.saw(job.begun, job.ended - READING):
+        if self._recorded.saw(job.begun, job.ended):
             return False
         return job.lived < SHORT or not self._mode.lifeline
+
+    def _is_nobodys(self, job: TrueJob) -> bool:
+        infos = [self._recorded.infos.get(key) for key in self._keys(job)]
+        return all(info is None or info.user_id is None for info in infos)
 
     def _keys(self, job: TrueJob) -> list[Key]:
         """The recorded jobs of its group that began in its time."""
@@ -219,7 +221,7 @@ class Comparison:
         if found.value is None and not found.has_bounds:
             # Whoever may read it, and had a living process to read, knows something.
             may_read = self._mode.as_root or one.job.uid == NOBODY
-            seen = self._recorded.saw(one.job.begun, one.job.ended - READING)
+            seen = self._recorded.saw(one.job.begun, one.job.ended)
             verdict = "missing" if self._mode.accounts or (may_read and seen) else "null"
         return self._cell(figure, one.job.name, truth, found, verdict)
 
@@ -232,8 +234,18 @@ class Comparison:
             found.high = None if found.low is None else found.value
         # The actors tell their end before the kernel has freed their memory.
         least = 2.0 if one.job.name in self._workload.peaks else 0.3
-        verdict = judge(one.job.lived, found, self._share, least)
-        return self._cell("runtime", one.job.name, one.job.lived, found, verdict)
+        unknown = self._before_first_sight(one)
+        lived = one.job.lived - unknown
+        truth = min(max(lived, found.value or 0.0), one.job.lived_at_most - unknown)
+        verdict = judge(truth, found, self._share, least)
+        return self._cell("runtime", one.job.name, truth, found, verdict)
+
+    def _before_first_sight(self, one: _Expected) -> float:
+        """Seconds for which only a leader lived that nobody saw: the job is known since its first member."""
+        first = min(start for _, start in one.keys)
+        if first <= one.job.start + 1 or (self._mode.lifeline and self._mode.life == "steady"):
+            return 0.0
+        return (first - one.job.start) / 100
 
     def _peak(self, one: _Expected) -> Cell:
         rows = [row for key in one.keys for row in self._recorded.rows[key]]
@@ -255,9 +267,10 @@ class Comparison:
         jobs = [job for job in self._truth.jobs.values() if job.uid == uid or len(self._truth.users) > 1]
         if any(self._recorded.was_away(job.begun, job.ended) for job in jobs):
             truth = min(truth, found.value or 0.0)  # what was used while nobody recorded is in no sum
-        verdict = judge(truth, found, SUM_SHARE, FEW_TICKS / 100)
-        if line is None and all(self._may_fold(job) for job in jobs):
-            verdict = "null"  # nobody saw any process of this user
+        # Each job is told in whole ticks.
+        verdict = judge(truth, found, SUM_SHARE, max(FEW_TICKS, len(jobs) / 2) / 100)
+        if line is None and all(self._may_fold(job) or self._is_nobodys(job) for job in jobs):
+            verdict = "null"  # nobody saw any process of this user, or whose they are
         return self._cell("user_cpu", str(uid), truth, found, verdict)
 
 
@@ -318,9 +331,12 @@ def _seconds(lines: list[dict[str, Any]]) -> _Figure:
     return _Figure(value) if low == high == value else _Figure(value, low, high)
 
 
-def compare_machine(recorded: Recorded, used: float) -> Cell:
-    """The sum over all jobs against what all processes used between the first and the last sample."""
+def compare_machine(recorded: Recorded, used: tuple[float, float]) -> Cell:
+    """The sum over all jobs against the least and the most that all processes used from first to last sample."""
     found = _seconds(list(recorded.users.values()))
-    verdict = judge(used, found, SUM_SHARE, 0.2)
+    truth = nearest(used, found)
+    verdict = judge(truth, found, SUM_SHARE, 0.2)
     mode = recorded.mode.name
-    return Cell("machine", mode, "machine_cpu", "all jobs", used, found.value, found.low, found.high, verdict)
+    return Cell(
+        "machine", mode, "machine_cpu", "all jobs", truth, found.value, found.low, found.high, verdict
+    )

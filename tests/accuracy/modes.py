@@ -1,15 +1,11 @@
 """The ways in which a recorder can run: how often, as whom, with which sources, and how its life goes."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import yaml
-
-from vmsonar.config.schema import Collectors, Config
 
 #: Not needed for jobs: left out, so that a dozen recorders at once stay light.
 _UNUSED = ("cpu", "disk", "net", "pressure", "container", "gpu", "energy", "filesystem", "netfs")
@@ -38,24 +34,11 @@ class Mode:
 
     def config(self, socket: Path) -> str:
         """The configuration file; accounts come from that socket, where the recorder takes any."""
-        known = {field.name for field in msgspec.structs.fields(Collectors)}
-        tree: dict[str, Any] = {
-            "log": "warning",
-            "collectors": {name: "none" for name in _UNUSED if name in known},
-        }
-        if "lifeline" in Config.__struct_fields__:
-            tree["lifeline"] = {"connector": "auto" if self.lifeline else "none"}
-        if "accounts" in Config.__struct_fields__:
-            use = {"use": "auto", "socket": str(socket)} if self.accounts else {"use": "none"}
-            tree["accounts"] = {**use, "start": "none"}
+        tree: dict[str, Any] = {"log": "warning", "collectors": dict.fromkeys(_UNUSED, "none")}
+        tree["lifeline"] = {"connector": "auto" if self.lifeline else "none"}
+        use = {"use": "auto", "socket": str(socket)} if self.accounts else {"use": "none"}
+        tree["accounts"] = {**use, "start": "none"}
         return yaml.safe_dump(tree)
-
-
-def missing(mode: Mode) -> str | None:
-    """Why this product cannot record in a mode."""
-    wanted = [name for name in ("lifeline", "accounts") if getattr(mode, name)]
-    absent = [name for name in wanted if name not in Config.__struct_fields__]
-    return f"the recorder has no {' and no '.join(absent)}" if absent else None
 
 
 SOURCES = ((False, False), (True, False), (True, True))
@@ -80,8 +63,3 @@ CHOSEN: tuple[Mode, ...] = (
     Mode(1, lifeline=True, accounts=True),
     Mode(10, lifeline=True, accounts=True),
 )
-
-
-def possible(modes: Iterable[Mode] = ALL) -> list[Mode]:
-    """The modes that this product knows."""
-    return [mode for mode in modes if missing(mode) is None]

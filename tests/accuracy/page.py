@@ -3,6 +3,7 @@
 import os
 import platform
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,6 +23,8 @@ FIGURES: dict[str, tuple[str, str, float, float]] = {
     "job": ("Jobs without a row", "s", 100.0, 100.0),
 }
 
+#: Stands for all of them in tables.
+MIXTURES = "mixtures"
 _HEAD = Path(__file__).with_suffix(".md")
 
 
@@ -31,14 +34,18 @@ def page(cells: Sequence[Cell], modes: Sequence[Mode], mixtures: int, limits: di
         date=datetime.now(UTC).date(), kernel=platform.release().split("-")[0], cpus=os.cpu_count(), **limits
     )
     parts = [head, _workloads(mixtures)]
-    drawn = [cell for cell in cells if cell.workload.startswith("seed-")]
-    named = [cell for cell in cells if not cell.workload.startswith("seed-")]
+    drawn = [replace(cell, workload=MIXTURES) for cell in cells if _is_drawn(cell)]
+    named = [cell for cell in cells if not _is_drawn(cell)]
     parts += [_summary("All workloads", named, modes)]
     if drawn:
         parts += [_summary(f"{mixtures} mixtures drawn by chance", drawn, modes)]
     for figure in FIGURES:
-        parts += _figure(figure, named, modes)
+        parts += _figure(figure, named + drawn, modes)
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _is_drawn(cell: Cell) -> bool:
+    return cell.workload == MIXTURES or cell.workload.startswith("seed-")
 
 
 def _workloads(mixtures: int) -> str:

@@ -131,8 +131,9 @@ class Recorded:
     """What one archive says of jobs, users and the machine."""
 
     mode: Mode
-    #: Boot time of every sample, in nanoseconds, and the run of the recorder that made it.
+    #: Boot time of every sample and how long it took, in nanoseconds, and the run of the recorder that made it.
     times: list[int] = field(default_factory=list)
+    walls: list[int] = field(default_factory=list)
     runs: list[str] = field(default_factory=list)
     rows: dict[Key, list[JobRow]] = field(default_factory=dict)
     infos: dict[Key, JobInfoRow] = field(default_factory=dict)
@@ -141,8 +142,12 @@ class Recorded:
     users: dict[int | None, dict[str, Any]] = field(default_factory=dict)
 
     def saw(self, begun: int, ended: int) -> bool:
-        """Whether a sample fell into that time."""
-        return any(begun <= moment <= ended for moment in self.times)
+        """Whether a sample was taken from its first to its last look within that time."""
+        return any(begun <= first and last <= ended for first, last in self.taken())
+
+    def taken(self) -> list[tuple[int, int]]:
+        """Between which moments each sample was taken: a busy machine needs a while for all processes."""
+        return [(moment, moment + wall) for moment, wall in zip(self.times, self.walls, strict=True)]
 
     def was_away(self, begun: int, ended: int) -> bool:
         """Whether a recorder that was interrupted was not there for a part of that time."""
@@ -158,6 +163,7 @@ def read_back(recorder: Recorder) -> Recorded:
     with open_archive(recorder.archive) as archive:
         for sample in archive.samples():
             found.times.append(sample.boottime)
+            found.walls.append(max((row.wall_time or 0 for row in sample.cost), default=0))
             found.runs.append(sample.run)
             for row in sample.job:
                 found.rows.setdefault((row.pgid, row.start_ticks), []).append(row)

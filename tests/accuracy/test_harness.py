@@ -1,16 +1,20 @@
 """The harness itself: its verdicts, its truth, its plans, and the page that it wrote."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from vmsonar_archive.records import JobRow
 
-from tests.accuracy.compare import Comparison, _Figure, judge
+import tests.accuracy.__main__
+from tests.accuracy.__main__ import BATCH, performances, run
+from tests.accuracy.compare import Cell, Comparison, _Figure, judge
 from tests.accuracy.mixtures import mixture
 from tests.accuracy.modes import ALL, Mode
 from tests.accuracy.page import FIGURES, page
 from tests.accuracy.recording import Recorded
+from tests.accuracy.stage import Performance
 from tests.accuracy.truth import TrueJob, Truth, _accounts, _jobs, accounts_in
 from tests.accuracy.workloads import EVERY, Workload
 
@@ -47,7 +51,7 @@ def job(name: str, pgid: int, cpu: int, parent: str | None, seconds: tuple[float
 def compared(
     mode: Mode, rows: list[JobRow], jobs: list[TrueJob], idle: tuple[str, ...] = ()
 ) -> dict[str, str]:
-    recorded = Recorded(mode, times=[0, 10 * 10**9, 20 * 10**9])
+    recorded = Recorded(mode, times=[0, 10 * 10**9, 20 * 10**9], walls=[0, 0, 0])
     for row in rows:
         recorded.rows[row.pgid, row.start_ticks] = [row]
     truth = Truth({one.name: one for one in jobs}, {})
@@ -149,3 +153,22 @@ def test_the_page_shows_every_workload_and_figure() -> None:
     begin = page([], [], 0, {"job": 0.02, "accounts": 0.01, "sums": 0.01, "memory": 0.05})
     words = begin[begin.index("**How to read") : begin.index("## Workloads")]
     assert words in text, "run make accuracy"
+
+
+def test_what_users_and_the_machine_used_beside_mixtures_is_on_the_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def perform(workloads: list[Workload], *_: object, **__: object) -> Performance:
+        wrong = Cell("machine", "10s-root-accounts", "machine_cpu", "all jobs", 31.5, 38.2)
+        user = Cell("seed-3", "10s-root-accounts", "user_cpu", "100001", 1.0, 1.0, verdict="right")
+        is_drawn = any(workload.name.startswith("seed-") for workload in workloads)
+        return Performance([wrong, user] if is_drawn else [replace(wrong, verdict="right")], {}, 1.0)
+
+    monkeypatch.setattr(tests.accuracy.__main__, "perform", perform)
+    modes = [Mode(10, as_root=True, lifeline=True, accounts=True)]
+    cells = run(performances(2 * BATCH), modes)
+    text = page(cells, modes, 20, {"job": 0.02, "accounts": 0.01, "sums": 0.01, "memory": 0.05})
+    sums = text[text.index("## CPU time of all jobs together") :]
+    assert "| machine | +21.3% |" in sums
+    assert "| mixtures | **+21.3%** |" in sums
+    assert "| 10 s root accounts | 4 | 2 | 0 | 0 | **2** |" in text

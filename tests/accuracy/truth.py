@@ -29,8 +29,9 @@ class Account:
     parent: str
     begun: int
     ended: int = 0
-    #: Its leader told its end.
+    #: Its leader told its end; the first of all was seen to be gone, its memory freed, at the latest then.
     is_over: bool = False
+    gone: int = 0
     #: False for one that became another program, which ends when it likes.
     is_told: bool = True
     #: When the last process left its group for another one.
@@ -54,6 +55,7 @@ class TrueJob:
     cpu: int = 0
     read: int = 0
     written: int = 0
+    gone: int = 0
     is_told: bool = True
     #: Its group began with it; else with a program that is no actor.
     leads: bool = True
@@ -64,12 +66,17 @@ class TrueJob:
         """Seconds from the birth of its leader to the end of its last member."""
         return self.ended / 1e9 - self.start / 100
 
+    @property
+    def lived_at_most(self) -> float:
+        return max(self.ended, self.gone) / 1e9 - self.start / 100
+
     def add(self, account: Account) -> None:
         self.cpu += account.cpu
         self.read += account.read
         self.written += account.written
         self.is_told = self.is_told and account.is_told
         self.ended = max(self.ended, account.ended, account.left)
+        self.gone = max(self.gone, account.gone)
         self.names.append(account.name)
 
 
@@ -89,8 +96,9 @@ def read_truth(log: Path, groups: Path, ended: int) -> Truth:
     accounts = _accounts(log.read_text().splitlines())
     for account in accounts.values():
         account.cpu = usage(groups / account.name)
-        if account.parent == "-" and not account.is_over:
-            account.ended = max(account.ended, ended)
+        if account.parent == "-":
+            account.gone = ended
+            account.ended = account.ended if account.is_over else max(account.ended, ended)
     users: dict[int, int] = {}
     for account in accounts.values():
         if not account.ended:

@@ -15,6 +15,7 @@ from vmsonar_archive.records import Capability, GapRow, Row
 from vmsonar_archive.records.ids import SeriesIds
 
 from vmsonar.config.schema import Config
+from vmsonar.host.cgroups import Unit
 from vmsonar.host.clock import Clock
 from vmsonar.host.files import KeptFile
 from vmsonar.host.mounts import MountTable
@@ -40,10 +41,13 @@ class Tick:
     boot: str
     #: A new segment begins: info rows are due for every series, changed or not.
     fresh: bool
+    #: The last one of this run: what comes late is waited for, because no later tick could take it up.
+    is_last: bool = False
     #: Filled by the process collector, which runs first; empty when it is switched off.
     processes: Mapping[int, ProcessFacts] = field(default_factory=dict)
-    #: Live processes by container id, filled by the process collector too.
+    #: Live processes by container id, and by unit, filled by the process collector too.
     containers: Mapping[str, list[int]] = field(default_factory=dict)
+    units: Mapping[Unit, set[int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -5,22 +5,19 @@ batches: after each it rests, longer the more the batch cost, so that a storm of
 processor at most. What the kernel then drops is told as lost.
 """
 
-import argparse
 import errno
 import os
 import select
-import signal
 import socket
 import struct
-import sys
 import time
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-
-from vmsonar_archive.system.errors import VmsonarError
-from vmsonar_archive.system.text import printable
+from typing import NoReturn
 
 from vmsonar.collectors.process.wire import Account, AccountRows, Flushed, Listening, Lost, from_recorder
 from vmsonar.collectors.protocol import MAX_LINE, to_line
+from vmsonar.companion.entry import start
 from vmsonar.companion.listeners import heard, listen_on, sent
 from vmsonar.companion.taskstats import Taskstats, possible_cpus
 from vmsonar.companion.thread_groups import Moment, ThreadGroups
@@ -264,11 +261,7 @@ class Service:
             self._keep_nothing()
 
 
-def main() -> int:
-    """Tells of ends until told to stop, or until the daemon that started it is gone."""
-    options = _parse(sys.argv[1:])
-    signal.signal(signal.SIGTERM, _leave)
-    signal.signal(signal.SIGINT, _leave)
+def _run(options: Namespace) -> int:
     service = Service(Taskstats(possible_cpus(), options.buffer), options.share)
     if options.fd is not None:
         service.add(socket.socket(fileno=options.fd))
@@ -282,25 +275,17 @@ def main() -> int:
     return 0
 
 
-def _leave(_signal: int, _frame: object) -> None:
-    sys.exit(0)
-
-
-def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="vmsonar.companion.accounts", description="Tells vmsonar what every process used that ends."
-    )
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--listen", metavar="PATH", help="a socket to make, for the recorder to connect to")
-    where.add_argument("--fd", type=int, metavar="N", help="a connected socket inherited from the recorder")
+def _add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--share", type=float, default=SHARE, help="most of one processor that it may take")
     parser.add_argument("--buffer", type=int, default=BUFFER, help="bytes that the kernel may hold for it")
-    return parser.parse_args(arguments)
+
+
+def main() -> NoReturn:
+    """Tells of ends until told to stop, or until the daemon that started it is gone."""
+    start(
+        "vmsonar.companion.accounts", "Tells vmsonar what every process used that ends.", _add_options, _run
+    )
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except VmsonarError as failure:
-        print(f"vmsonar.companion.accounts: {printable(str(failure))}", file=sys.stderr)
-        sys.exit(failure.exit_code)
+    main()

@@ -37,7 +37,7 @@ class Life:
 
     container_id: str
     path: str
-    reader: GroupReader
+    reader: GroupReader[ContainerRow]
     began: int
     read_at: int
     #: The process that is held now, and those that were.
@@ -182,7 +182,7 @@ class Lives:
         group = self._hierarchies.at_path(path)
         if group is None or len(self._open) >= self._limit:
             return False
-        reader = GroupReader(container_id, group, self._descriptors)
+        reader = GroupReader(ContainerRow(container_id=container_id), group, self._descriptors)
         life = Life(container_id, path, reader, began, read_at=began)
         self._open[container_id] = life
         self._parent_of(life)

@@ -1,6 +1,8 @@
 """Drives the process collector the way the daemon does, and remembers what it said."""
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +12,7 @@ from pathlib import Path
 import msgspec
 from vmsonar_archive.records import EventRow, GapRow, JobInfoRow, JobRow, ProcessInfoRow, ProcessRow, Sample
 
+from tests.real.wait import wait_until
 from vmsonar.collectors.base import Rows, Setup, Tick
 from vmsonar.collectors.process.collector import ProcessCollector
 from vmsonar.collectors.process.jobs import Last
@@ -17,6 +20,7 @@ from vmsonar.config.schema import Config
 from vmsonar.host.roots import Host
 
 HERTZ = os.sysconf("SC_CLK_TCK")
+COMPANION = "vmsonar.companion.accounts"
 BOOT = "11111111-2222-3333-4444-555555555555"
 
 
@@ -39,10 +43,10 @@ class Recorder:
         boottime = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         self.collector.collect(Tick(datetime.now(UTC), boottime, BOOT, fresh=False))
 
-    def sample(self, fresh: bool | None = None, later: int = 0) -> Sample:
+    def sample(self, fresh: bool | None = None, later: int = 0, is_last: bool = False) -> Sample:
         """Takes a sample; the collector believes that so many seconds have passed."""
         boottime = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + later * 10**9
-        tick = Tick(datetime.now(UTC), boottime, BOOT, not self.samples if fresh is None else fresh)
+        tick = Tick(datetime.now(UTC), boottime, BOOT, not self.samples if fresh is None else fresh, is_last)
         rows = self.collector.collect(tick)
         sample = as_sample(tick, rows, len(self.samples) + 1)
         self.samples.append(sample)
@@ -133,3 +137,15 @@ def write_script(folder: Path, name: str, text: str) -> Path:
     path = folder / name
     path.write_text(text)
     return path
+
+
+@contextmanager
+def accounts_companion(path: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The companion, once it listens there."""
+    companion = subprocess.Popen([sys.executable, "-m", COMPANION, "--listen", str(path), *more])
+    try:
+        wait_until(path.exists, 30, "the companion's socket", every=0.01)
+        yield companion
+    finally:
+        companion.terminate()
+        companion.wait(30)

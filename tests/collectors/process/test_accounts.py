@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
+from vmsonar_archive.system.files import raise_descriptor_limit
 
+from tests.collectors.process.recorder import COMPANION, accounts_companion
 from tests.parts import requires
 from tests.real.stranger import STRANGER, python
 from tests.real.wait import let_pass, wait_until
@@ -24,7 +26,6 @@ from vmsonar.host.clock import Clock
 from vmsonar.host.roots import Host
 
 HERTZ = os.sysconf("SC_CLK_TCK")
-MODULE = "vmsonar.companion.accounts"
 
 
 @dataclass
@@ -93,30 +94,37 @@ def program(tmp_path_factory) -> str:
     return str(place)
 
 
-@contextmanager
-def start(path: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
-    companion = subprocess.Popen([sys.executable, "-m", MODULE, "--listen", str(path), *more])
-    try:
-        wait_until(path.exists, 30, "the companion's socket", every=0.01)
-        yield companion
-    finally:
-        companion.terminate()
-        companion.wait(30)
-
-
 def recorder(path: Path) -> Accounts:
     return Accounts(Host(), Settings(socket=str(path)), Clock())
 
 
 @pytest.fixture
 def desk(tmp_path, program) -> Iterator[Desk]:
-    with start(tmp_path / "accounts.sock") as companion:
+    with accounts_companion(tmp_path / "accounts.sock") as companion:
         accounts = recorder(tmp_path / "accounts.sock")
         assert accounts.take()[1], "nothing is known of what was before"
         yield Desk(companion, accounts, program)
         accounts.close()
     assert companion.returncode == 0
     assert not (tmp_path / "accounts.sock").exists()
+
+
+def test_it_is_heard_beside_a_thousand_descriptors(tmp_path: Path) -> None:
+    """select(2) knows none above 1023, and the process table of a recorder that is root keeps thousands."""
+    raise_descriptor_limit()
+    open_ones = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        with accounts_companion(tmp_path / "accounts.sock"):
+            accounts = recorder(tmp_path / "accounts.sock")
+            accounts.take()
+            subprocess.run(["true"], check=True)
+            rows, troubles = taken(accounts)
+            accounts.close()
+    finally:
+        for descriptor in open_ones:
+            os.close(descriptor)
+    assert troubles == []
+    assert "true" in {row.name for row in rows}
 
 
 def best(row: Account) -> int:
@@ -250,7 +258,7 @@ def test_a_process_older_than_the_companion_is_not_whole(tmp_path, program):
     assert old.stdout is not None
     old.stdout.readline()
     wait_until(lambda: len(os.listdir(f"/proc/{old.pid}/task")) == 1, 30, "the end of its thread")
-    with start(tmp_path / "accounts.sock"):
+    with accounts_companion(tmp_path / "accounts.sock"):
         accounts = recorder(tmp_path / "accounts.sock")
         accounts.take()
         old.communicate(b"x")
@@ -280,7 +288,7 @@ def test_a_recorder_that_comes_late_is_told_what_was_kept(desk, tmp_path):
 
 def test_lost_records_are_told(tmp_path, program):
     """With the smallest buffer that the kernel gives, a hundred ends within one rest are too many."""
-    with start(tmp_path / "accounts.sock", "--buffer", "1"):
+    with accounts_companion(tmp_path / "accounts.sock", "--buffer", "1"):
         accounts = recorder(tmp_path / "accounts.sock")
         accounts.take()
         command = [program, "burn", "0", "0", "100"]
@@ -324,7 +332,7 @@ def test_a_companion_that_ends_is_missed_and_found_again(tmp_path, program):
     assert not reason.available
     assert "vmsonar install --accounts" in str(reason.remedy)
     for _ in range(2):
-        with start(path) as companion:
+        with accounts_companion(path) as companion:
             wait_until(lambda: accounts.take()[1] is False, 30, "a companion")
             assert accounts.capabilities("process")[0].available
             assert accounts.pid == companion.pid
@@ -341,7 +349,7 @@ def test_the_recorder_starts_its_own_where_it_may(tmp_path):
     wait_until(lambda: accounts.take()[1] is False, 30, "a companion of our own")
     pid = accounts.pid
     assert pid is not None
-    assert MODULE.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    assert COMPANION.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
     child = subprocess.Popen(["true"])
     child.wait()
     assert child.pid in {row.pid for row in taken(accounts)[0]}
@@ -369,9 +377,9 @@ def test_nobody_else_may_listen_or_ask_the_kernel(tmp_path):
     place, environment = found
     path = tmp_path / "accounts.sock"
     os.chmod(tmp_path, 0o777)
-    for folder in tmp_path.parents[:3]:  # one more where tests run side by side
+    for folder in takewhile(lambda one: one.name.startswith(("pytest-", "popen-")), tmp_path.parents):
         os.chmod(folder, 0o755)
-    with start(path):
+    with accounts_companion(path):
         os.chmod(path, 0o666)  # as if the mode did not keep them out
         code = f"import socket; s = socket.socket(socket.AF_UNIX); s.connect({str(path)!r}); print(s.recv(9))"
         done = subprocess.run(
@@ -380,12 +388,12 @@ def test_nobody_else_may_listen_or_ask_the_kernel(tmp_path):
         )  # fmt: skip
         assert (done.stdout, done.stderr) == ("b''\n", "")
     done = subprocess.run(
-        [place, "-P", "-m", MODULE, "--listen", str(tmp_path / "theirs.sock")], env=environment, user=STRANGER,
+        [place, "-P", "-m", COMPANION, "--listen", str(tmp_path / "theirs.sock")], env=environment, user=STRANGER,
         group=STRANGER, extra_groups=(), cwd="/", capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 3
     assert done.stderr == (
-        f"{MODULE}: taskstats needs CAP_NET_ADMIN: let vmsonar-accounts.service run it "
+        f"{COMPANION}: taskstats needs CAP_NET_ADMIN: let vmsonar-accounts.service run it "
         "(vmsonar install --accounts)\n"
     )
 
@@ -394,7 +402,7 @@ def test_nobody_else_may_listen_or_ask_the_kernel(tmp_path):
 def test_inside_a_container_it_says_what_it_takes(tmp_path):
     """The kernel refuses another process namespace, and in another network it says yes and tells nothing."""
     for words in (["--pid", "--fork"], ["--net"]):
-        command = ["unshare", *words, sys.executable, "-m", MODULE, "--listen", str(tmp_path / "s")]
+        command = ["unshare", *words, sys.executable, "-m", COMPANION, "--listen", str(tmp_path / "s")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 3, words
         assert "container" in done.stderr
@@ -423,7 +431,7 @@ print(count)
 
 
 def test_a_storm_costs_a_share_and_memory_stays_small(tmp_path, program):
-    with start(tmp_path / "accounts.sock", "--share", "0.02") as companion:
+    with accounts_companion(tmp_path / "accounts.sock", "--share", "0.02") as companion:
         accounts = recorder(tmp_path / "accounts.sock")
         accounts.take()
         before, begin = cpu_ns(companion.pid), time.monotonic()

@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from vmsonar_archive.records import JobRow
@@ -63,6 +64,7 @@ def test_a_pipeline_has_the_time_of_a_leader_that_ended_first(recorder: Recorder
     """`work | sleep`: the leader is gone when the sample comes, the group is not."""
     leader = child("stop", 0.3)
     os.waitpid(leader, os.WUNTRACED)
+    start = int(Path(f"/proc/{leader}/stat").read_text().rpartition(")")[2].split()[19])
     sleeper = subprocess.Popen(["sleep", "30"], process_group=leader)
     os.kill(leader, signal.SIGCONT)
     os.waitpid(leader, 0)
@@ -70,7 +72,9 @@ def test_a_pipeline_has_the_time_of_a_leader_that_ended_first(recorder: Recorder
     sleeper.kill()
     sleeper.wait()
     recorder.sample()
-    assert cpu(last_row(recorder, leader)) == pytest.approx(0.3, abs=0.04)
+    row = last_row(recorder, leader)
+    assert cpu(row) == pytest.approx(0.3, abs=0.04)
+    assert row.start_ticks == pytest.approx(start, abs=1)  # the job is as old as its leader
 
 
 def test_a_zombie_keeps_its_own_end_and_time(recorder: Recorder) -> None:
@@ -103,35 +107,77 @@ def test_one_that_is_born_just_before_the_look_has_its_end_told(recorder: Record
         assert row.end_boottime is not None
 
 
-def test_a_pid_that_is_used_again_at_once_is_two_jobs(recorder: Recorder) -> None:
+def used_again(pid: int) -> int:
+    """The same pid, of another process that has burned a little."""
     last_pid = "/proc/sys/kernel/ns_last_pid"
-    if os.geteuid() != 0 or not os.path.exists(last_pid):
-        pytest.skip("needs root and a kernel that lets the next pid be chosen")
-    first = child(0.1, "stop", 0.2)
-    os.waitpid(first, os.WUNTRACED)
-    recorder.sample()
-    os.kill(first, signal.SIGCONT)
-    os.waitpid(first, 0)
     for _ in range(300):
         with open(last_pid, "w") as file:
-            file.write(str(first - 1))
+            file.write(str(pid - 1))
         second = child(0.1, "stop")
-        if second == first:
+        if second == pid:
             break
         os.kill(second, signal.SIGKILL)
         os.waitpid(second, 0)
-    assert second == first, "others took the pid"
+    assert second == pid, "others took the pid"
     os.waitpid(second, os.WUNTRACED)
-    recorder.sample()
-    recorder.sample()
-    os.kill(second, signal.SIGKILL)
-    os.waitpid(second, 0)
-    recorder.sample()
+    return second
+
+
+@pytest.mark.parametrize("hears", [True, False], ids=["lifeline", "samples"])
+def test_a_pid_that_is_used_again_at_once_is_two_jobs(hears: bool) -> None:
+    if os.geteuid() != 0 or not os.path.exists("/proc/sys/kernel/ns_last_pid"):
+        pytest.skip("needs root and a kernel that lets the next pid be chosen")
+    with recording(Config(lifeline=Lifeline(connector="auto" if hears else "none"))) as recorder:
+        recorder.sample()
+        first = child(0.1, "stop", 0.2)
+        os.waitpid(first, os.WUNTRACED)
+        recorder.sample()
+        os.kill(first, signal.SIGCONT)
+        os.waitpid(first, 0)
+        died = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        second = used_again(first)
+        recorder.sample()
+        let_pass(0.5)
+        recorder.sample()
+        os.kill(second, signal.SIGKILL)
+        os.waitpid(second, 0)
+        recorder.sample()
     rows = {row.start_ticks: row for sample in recorder.samples for row in sample.job if row.pgid == first}
-    assert [cpu(row) for _, row in sorted(rows.items())] == [
-        pytest.approx(0.3, abs=0.04),
-        pytest.approx(0.1, abs=0.04),
-    ]
+    earlier, later = (row for _, row in sorted(rows.items()))
+    end = earlier.end_boottime or earlier.end_boottime_low or 0
+    assert end <= died, "it had ended before its pid was used again"
+    if hears:
+        assert cpu(earlier) == pytest.approx(0.3, abs=0.04)
+        assert cpu(later) == pytest.approx(0.1, abs=0.04)
+
+
+def test_a_parent_that_waits_while_clocks_are_read_counts_its_child_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The child is gone and its parent seemed to sleep: it must be read all the same."""
+    with recording(Config(lifeline=Lifeline(connector="none"))) as recorder:
+        parent = os.fork()
+        if not parent:
+            os.setpgid(0, 0)
+            if not (pid := os.fork()):
+                burn(0.3)
+                os._exit(0)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            os.waitpid(pid, 0)
+            os.kill(os.getpid(), signal.SIGSTOP)
+        os.waitpid(parent, os.WUNTRACED)
+        recorder.sample()
+        recorder.sample()
+        os.kill(parent, signal.SIGCONT)
+        os.waitpid(parent, os.WUNTRACED)
+        with monkeypatch.context() as patch:
+            patch.setattr(recorder.collector.table, "ran", list)
+            recorder.sample()
+        recorder.sample()
+        os.kill(parent, signal.SIGKILL)
+        os.waitpid(parent, 0)
+    assert cpu(last_row(recorder, parent)) == pytest.approx(0.3, abs=0.04)
 
 
 def test_many_small_children_lose_nothing_to_rounding(recorder: Recorder) -> None:

@@ -79,6 +79,27 @@ def test_a_group_of_two_jobs_is_nobodys(
     assert charged == [MIB if len(path) > 2 else None for path in paths], "the inner one is alone"
 
 
+def test_a_service_that_was_seen_before_it_made_its_own_job_keeps_its_group(
+    tmp_path: Path, groups: Callable[..., Path]
+) -> None:
+    """Its manager puts it there while it is still of the manager's process group."""
+    path = "/system.slice/web.service"
+    groups(path[1:], 70 * MIB)
+    found, manager, web = ControlGroups(tmp_path), job(1), job(10)
+    found.note(member(manager, 1, "/init.scope"))
+    process = member(manager, 10, path)
+    found.note(process)
+    manager.leave(process)
+    web.join(process)
+    found.note(process)
+    found.note(member(web, 11, path))
+    found.read([manager, web], 1)
+    assert web.group.get("memory_charged_peak") == 70 * MIB
+    found.note(member(manager, 12, path))
+    found.read([web], MINUTE + 1)
+    assert "memory_charged_peak" not in web.group
+
+
 def test_members_in_two_groups_the_root_and_other_namespaces_have_none(
     tmp_path: Path, groups: Callable[..., Path]
 ) -> None:

@@ -1,19 +1,31 @@
 """How processes and jobs ended, told by the kernel: real deaths, each named rightly."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
 
+import msgspec
 import pytest
 from vmsonar_archive.records import EventRow
+from vmsonar_archive.records.ids import SeriesIds
 
-from tests.collectors.process.recorder import Recorder, recording
+from tests.collectors.process.recorder import Recorder, accounts_companion, recording
 from tests.parts import requires
-from tests.real.wait import let_pass
+from tests.real.wait import let_pass, wait_until
+from vmsonar.collectors.base import Tick
+from vmsonar.collectors.process.exits import Exits
+from vmsonar.collectors.process.jobs import JobTable
+from vmsonar.collectors.process.lives import Death, Interval, Life, cpu_clock
 from vmsonar.collectors.process.pidfds import MOST
+from vmsonar.config.schema import Accounts, Config, Filters, Lifeline, Selection
 
 pytestmark = requires("connector")
 KERNEL = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
@@ -148,6 +160,29 @@ def test_a_leader_that_is_waited_for_late_ended_when_it_ended(recorder: Recorder
     assert row.runtime == pytest.approx(1.2e9, abs=0.6e9)
 
 
+@pytest.mark.parametrize("is_waited_for", [True, False])
+def test_cpu_time_is_that_of_the_end_or_not_known(recorder: Recorder, is_waited_for: bool) -> None:
+    """A sample half way through says how much it was by then."""
+    spin = "import time\nwhile time.process_time() < 1.2: pass\nraise SystemExit(3)"
+    ignore = "" if is_waited_for else "signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+    start = f"""
+import os, signal, sys, time
+{ignore}
+command = [sys.executable, "-S", "-c", {spin!r}]
+print(os.posix_spawn(sys.executable, command, os.environ, setpgroup=0), flush=True)
+time.sleep(60)"""
+    with subprocess.Popen([sys.executable, "-S", "-c", start], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        wait_until(lambda: (cpu_clock(pid) or 0) > 0.4e9, 20, "some work")
+        recorder.sample()
+        recorder.until(lambda: bool(exits(recorder, pid)), interval=0.3, limit=30)
+        parent.kill()
+    (row,) = exits(recorder, pid)
+    assert row.exit_code == 3
+    assert (row.cpu_time or 0) > 1.1e9 if is_waited_for else row.cpu_time is None
+
+
 def test_good_ends_are_counted_and_failures_of_short_ones_told(recorder: Recorder) -> None:
     script = "for i in 1 2 3; do sleep 0.8; done; sh -c 'sleep 0.8; exit 9'"
     subprocess.run(["sh", "-c", script], process_group=0, check=False)
@@ -235,6 +270,16 @@ def test_an_older_kernel_does_not_tell_what_follows_the_main_thread(
     assert row.detail.startswith("its main thread ended before the others")
 
 
+def test_a_task_that_the_kernel_gives_up_has_no_status() -> None:
+    """A kernel thread that is stopped before its first step ends with -EINTR."""
+    tick = Tick(datetime(2026, 11, 16, tzinfo=UTC), 60 * 10**9, "b", fresh=False)
+    death = Death(Life(4000, 59 * 10**9, 2, 0, threads=0), 60 * 10**9, 2, 2**32 - 4, source="connector")
+    (line,) = Exits(tick, JobTable(SeriesIds(uuid4()))).tell(Interval(is_whole=True, ends=[death]), [])
+    row = msgspec.json.decode(line, type=EventRow)
+    assert (row.exit_code, row.exit_signal, row.exit_source) == (None, None, None)
+    assert row.detail == "the kernel ended a task of its own with a number that is no exit status"
+
+
 def test_so_many_pidfds_and_no_more(recorder: Recorder, headless: Path) -> None:
     jobs = [subprocess.Popen([headless], process_group=0) for _ in range(MOST + 20)]
     let_pass(0.8)
@@ -247,3 +292,113 @@ def test_so_many_pidfds_and_no_more(recorder: Recorder, headless: Path) -> None:
     assert len(codes) == len(jobs)
     assert set(codes) <= {3, None}
     assert pidfds(recorder) == 0
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Iterator[tuple[Recorder, int]]:
+    """A recorder that knows of ends by the accounts alone, as before Linux 6.6, and the companion's pid."""
+    accounts = Accounts(socket=str(tmp_path / "accounts.sock"))
+    settings = Config(lifeline=Lifeline(connector="none"), accounts=accounts)
+    with accounts_companion(Path(accounts.socket)) as companion, recording(settings) as recorder:
+        wait_until(lambda: not recorder.sample().gap, 30, "the companion", every=0.2)
+        yield recorder, companion.pid
+        os.kill(companion.pid, signal.SIGCONT)
+
+
+@requires("root")
+@pytest.mark.parametrize("is_last", [False, True])
+def test_accounts_that_come_late_are_waited_for_or_told_by_the_next_sample(
+    slow: tuple[Recorder, int], is_last: bool
+) -> None:
+    recorder, companion = slow
+    with subprocess.Popen(sh("exit 7"), process_group=0) as job:
+        let_pass(0.5)
+        recorder.sample()
+        os.kill(companion, signal.SIGSTOP)
+        job.wait()
+    if is_last:  # nothing will follow
+        threading.Timer(0.2, os.kill, (companion, signal.SIGCONT)).start()
+        recorder.sample(is_last=True)
+    else:
+        recorder.sample()
+        assert exits(recorder, job.pid) == []
+        os.kill(companion, signal.SIGCONT)
+        let_pass(0.3)
+        recorder.sample()
+        recorder.sample()
+    (row,) = exits(recorder, job.pid)
+    assert (row.subject, row.exit_code, row.exit_source) == ("job", 7, "accounts")
+    assert row.start_ticks == recorder.job_rows(job.pid)[0].start_ticks
+
+
+@pytest.fixture
+def selective() -> Iterator[Recorder]:
+    """A recorder that leaves out what nobody runs."""
+    with recording(Config(filters=Filters(users=Selection(leave_out=["nobody"])))) as one:
+        one.sample()
+        yield one
+
+
+@requires("root")
+def test_filters_hold_for_ends_too(selective: Recorder) -> None:
+    many = "bash -c 'exit 41'; bash -c 'sleep 1.2; exit 42'; bash -c 'kill -SEGV $$'; sleep 0.1; exit 44"
+    scripts = (f"sleep 1.2; {many}", "exit 45", "sleep 0.4; exit 46", "sleep 1.6; exit 47")
+    command = ["bash", "-c"]
+    jobs = [subprocess.Popen([*command, each], process_group=0, user="nobody") for each in scripts]
+    shell = "sleep 0.9; setpriv --reuid nobody bash -c 'exit 48'; bash -c 'exit 51'; exit 52"
+    jobs.append(subprocess.Popen([*command, shell], process_group=0))
+    let_pass(0.5)
+    selective.sample()
+    for job in jobs:
+        job.wait()
+    with subprocess.Popen([*command, "exit 53"], process_group=0) as brief:
+        pass
+    selective.sample()
+    mine = {job.pid for job in (*jobs, brief)}
+    rows = [row for sample in selective.samples for row in sample.event if row.event_type == "exit"]
+    found = [row for row in rows if mine & {row.pid, row.pgid}]
+    assert {row.exit_code for row in found if row.exit_code is not None} == {51, 52, 53}
+    named = [info.user_name for sample in selective.samples for info in sample.job_info]
+    assert "nobody" not in named
+
+
+@requires("root")
+def test_good_ends_of_who_is_left_out_are_not_counted_by_name(selective: Recorder) -> None:
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        jobs = []
+        for user, name in (("nobody", "hushed"), ("root", "heard")):
+            shutil.copy("/bin/sleep", f"{folder}/{name}")
+            script = f"{folder}/{name} 1.4; sleep 0.1"
+            jobs.append(subprocess.Popen(["bash", "-c", script], process_group=0, user=user))
+        let_pass(0.3)
+        selective.sample()
+        for job in jobs:
+            assert job.wait() == 0
+    selective.sample()
+    assert (counted(selective, "hushed"), counted(selective, "heard")) == (0, 1)
+
+
+def test_good_ends_too_short_for_a_name_are_counted_by_who_started_them(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    supervisor = tmp_path / "supervise"
+    supervisor.write_text(f"""#!{sys.executable} -S
+import subprocess, time
+for code in (9, 9, 9, 0, 0):
+    subprocess.Popen(["sh", "-c", f"sleep 0.2; exit {{code}}"], process_group=0).wait()
+time.sleep(1.2)
+""")
+    supervisor.chmod(0o755)
+    with subprocess.Popen([supervisor], process_group=0) as job:
+        let_pass(0.8)
+        recorder.sample()
+    recorder.sample()
+    rows = [row for sample in recorder.samples for row in sample.event]
+    good = [row for row in rows if row.event_type == "exits_counted" and row.started_by == "supervise"]
+    assert {(row.program, row.exit_code) for row in good} == {(None, 0)}
+    failed = [row for row in rows if row.exit_code == 9 and row.started_by == "supervise"]
+    # One that was caught before anybody waited for it has its own name.
+    assert 0 < sum(row.exits or 0 for row in good) <= 2
+    assert 0 < len(failed) <= 3
+    assert all(row.pid == row.pgid != job.pid for row in failed)

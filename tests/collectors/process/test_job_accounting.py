@@ -1,90 +1,23 @@
 """The rules of attribution, on made-up families: each tick once, to the right job, or flagged."""
 
 import random
+from uuid import uuid4
 
 import pytest
+from vmsonar_archive.records.ids import SeriesIds
 
-from vmsonar.collectors.process.accounting import Accounting, ended_meanwhile
-from vmsonar.collectors.process.lives import TICK, Death, Interval, Life, Reading, Unseen, Usage
-from vmsonar.collectors.process.model import Job, Process
-from vmsonar.collectors.process.reader import CHANGED
-
-SECOND = 10**9
-
-
-class Family:
-    """A table of processes that tests move by hand, the way the kernel would."""
-
-    def __init__(self) -> None:
-        self.by_pid: dict[int, Process] = {}
-        self.children: dict[int, set[Process]] = {}
-        self.dead: set[int] = set()
-        self.deaf: set[int] = set()
-        self.again: dict[int, tuple[int, int, int]] = {}
-        self.strays: dict[int, Job] = {}
-        self.now = 10**9
-        self.books = Accounting(self, lambda uid: self.strays.setdefault(uid, job(0)))
-
-    def is_alive(self, process: Process) -> bool:
-        return process.pid not in self.dead
-
-    def look(self, process: Process) -> int:
-        process.reaped = self.again.pop(process.pid, process.reaped)
-        return CHANGED
-
-    def ignores_children(self, process: Process) -> bool:
-        return process.pid in self.deaf
-
-    def add(self, pid: int, ppid: int, job: Job, used: int = 0) -> Process:
-        process = Process(str(pid))
-        process.ppid = process.known_ppid = ppid
-        process.used = ticks(used)
-        process.start_ticks = pid
-        job.join(process)
-        self.by_pid[pid] = process
-        self.children.setdefault(ppid, set()).add(process)
-        return process
-
-    def end(self, *processes: Process) -> set[Process]:
-        self.dead |= {process.pid for process in processes}
-        return set(processes)
-
-    def encode_again(self, process: Process) -> None:
-        pass
-
-    def settle(
-        self, looked: list[Process], vanished: set[Process], interval: Interval | None = None
-    ) -> set[Process]:
-        self.now += 10 * SECOND
-        late = ended_meanwhile(self, looked, vanished)  # type: ignore[arg-type]
-        gone = self.books.settle(self.now, looked, vanished, late, interval or Interval(is_whole=True))
-        for process in gone:
-            del self.by_pid[process.pid]
-            self.children[process.ppid].discard(process)
-        return gone
-
-
-def ticks(user: int, system: int = 0) -> Usage:
-    return user * TICK, system * TICK, 0
+from tests.collectors.process.family import SECOND, Family, bounds, is_doubtful, job, ticks
+from vmsonar.collectors.process.books import Ledger
+from vmsonar.collectors.process.departures import Departures
+from vmsonar.collectors.process.jobs import JobTable
+from vmsonar.collectors.process.lives import TICK, Death, Interval, Life, Reading, Unseen
+from vmsonar.collectors.process.model import Process
+from vmsonar.collectors.process.wire import Account
 
 
 @pytest.fixture
 def family() -> Family:
     return Family()
-
-
-def job(number: int, uid: int = 1000) -> Job:
-    return Job(number, number, str(number), is_shown=True, uid=uid)
-
-
-def bounds(one: Job) -> tuple[int, int, int]:
-    """The least, the value, and the most, in ticks."""
-    total = one.user + one.system
-    return (total - one.low_gap) // TICK, total // TICK, -(-(total + one.high_gap) // TICK)
-
-
-def is_doubtful(one: Job) -> bool:
-    return bool(one.low_gap or one.high_gap)
 
 
 def test_the_rest_of_a_childs_time_goes_to_the_childs_job(family: Family) -> None:
@@ -200,6 +133,31 @@ def test_what_two_jobs_of_another_user_used_stays_with_that_user(family: Family)
     assert bounds(family.strays[1000]) == (0, 50, 50)
 
 
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_one_that_became_another_users_has_a_job_where_it_is_recorded(
+    family: Family, is_recorded: bool
+) -> None:
+    life = Life(20, SECOND, 10, 20, uid=1000, is_others=True, is_member=is_recorded)
+    departures = Departures(None, None, family, JobTable(None), None, None)  # type: ignore[arg-type]
+    users: list[int] = []
+    departures.place_unseen(
+        [Death(life, 2 * SECOND, 1, 0)], lambda _: None, lambda uid: users.append(uid) or job(0)
+    )
+    assert users == ([1000] if is_recorded else [])
+
+
+def test_what_jobs_used_that_are_not_recorded_makes_no_job_of_their_user(family: Family) -> None:
+    root_job, one_job, other_job = job(10, uid=0), job(20), job(30)
+    one_job.is_shown = False
+    runner = family.add(10, 1, root_job)
+    one, other = family.add(20, 10, one_job, used=50), family.add(30, 10, other_job, used=50)
+    family.settle([runner, one, other], set())
+    runner.reaped = ticks(150)
+    family.settle([runner], family.end(one, other))
+    assert not family.strays
+    assert bounds(other_job) == (50, 50, 100)
+
+
 def ends(process: Process, after: float, family: Family, status: int = 0, **more: object) -> Death:
     """The kernel said that it ended so many seconds after the last sample."""
     life = Life(process.pid, 0, process.ppid, process.job.pgid if process.job else 0)
@@ -228,7 +186,7 @@ def test_children_that_end_one_after_the_other_are_told_apart(family: Family) ->
     one, other = family.add(20, 10, one_job, used=10), family.add(30, 10, other_job, used=10)
     family.settle([shell, one, other], set())
     first, second = ends(one, 3, family), ends(other, 6, family)
-    reading = Reading(10, shell.start_ticks, ticks(10 + 200), None, [first], Unseen())
+    reading = Reading(10, shell.start_ticks, ticks(10 + 200), None, [first], Unseen(), 0)
     shell.reaped = ticks(210 + 10 + 500)
     interval = Interval(is_whole=True, deaths=[second], readings=[reading])
     family.settle([shell], family.end(one, other), interval)
@@ -309,6 +267,24 @@ def test_bytes_that_went_through_the_parents_counters_count_once(family: Family)
     assert (work_job.io_low_gap, shell_job.io_high_gap) == ((1, 20_000), (1, 20_000))
 
 
+@pytest.mark.parametrize("moved", [(0, 120_000), None], ids=["read", "too late"])
+def test_bytes_of_a_zombie_of_which_only_the_times_were_read_may_be_its_parents(
+    family: Family, moved: tuple[int, int] | None
+) -> None:
+    shell_job, work_job = job(10), job(20)
+    shell, worker = family.add(10, 1, shell_job), family.add(20, 10, work_job)
+    shell.moved = (0, 100)
+    family.settle([shell, worker], set())
+    worker.death = Death(
+        Life(20, 5 * SECOND, 10, 20), 15 * SECOND, 10, 0, final=(ticks(3), ticks(0)), moved=moved
+    )
+    shell.moved, shell.reaped = (0, 100 + 120_000), ticks(3)
+    family.settle([shell], family.end(worker))
+    is_known = moved is not None
+    assert (work_job.write + shell_job.write) == 120_100
+    assert bool(work_job.io_low_gap[1] or shell_job.io_low_gap[1]) is not is_known
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_no_tick_is_lost_or_counted_twice_whatever_ends_when(family: Family, seed: int) -> None:
     """One job, so that all is attributable: its total is what all members ever used."""
@@ -348,3 +324,90 @@ def test_no_tick_is_lost_or_counted_twice_whatever_ends_when(family: Family, see
         family.settle(looked, vanished)
         assert not is_doubtful(one_job)
     assert one_job.user == sum(truth.values()) * TICK
+
+
+def account(pid: int, begun: float, ended: float, seconds: float, peak_rss: int = 0) -> Account:
+    """What the books say of a child of process 10; moments are seconds."""
+    spent, born, moment = int(seconds * SECOND), int(begun * SECOND), int(ended * SECOND)
+    return Account(
+        pid, 10, 1000, "child", moment, moment, moment - born, 0, spent, 0, spent, spent, 0, 0, 0,
+        peak_rss, 4096, 8192, 0, 0, 0, 1, False, True, True,
+    )  # fmt: skip
+
+
+def test_the_books_of_unseen_children_are_divided_by_when_their_parent_was_read(family: Family) -> None:
+    """What ended before a reading is in its rise: no other child that ended until then can have used it."""
+    shell_job, one_job = job(10), job(20)
+    shell, one = family.add(10, 1, shell_job), family.add(20, 10, one_job, used=4)
+    family.settle([shell, one], set())
+    death = ends(one, 3, family)
+    early, late = account(30, 12, 12.1, 0.04), account(31, 15, 15.1, 0.05)
+    ledger = Ledger([account(20, 0.2, 13.9, 0.04), early, late])
+    reading = Reading(10, shell.start_ticks, ticks(4 + 4), None, [death], Unseen(1, 0, SECOND), 14 * SECOND)
+    interval = Interval(is_whole=True, readings=[reading], unseen={10: Unseen(1, 0, SECOND)})
+    ledger.attach([death])
+    ledger.credit_unseen(interval, family.by_pid.get)
+    assert (reading.unseen.known, interval.unseen[10].known) == (0.04 * SECOND, 0.05 * SECOND)
+    shell.reaped = ticks(4 + 4 + 5)
+    family.settle([shell], family.end(one), interval)
+    assert bounds(one_job) == (4, 4, 4)
+    assert bounds(shell_job) == (9, 9, 9)
+
+
+def test_bytes_that_a_reading_of_the_parent_has_are_not_credited_by_the_books_again(family: Family) -> None:
+    shell_job = job(10)
+    family.add(10, 1, shell_job)
+    reading = Reading(10, 10, ticks(0), (4096, 8192), [], Unseen(1), 14 * SECOND)
+    interval = Interval(is_whole=True, readings=[reading])
+    Ledger([account(30, 12, 12.1, 0.04), account(31, 15, 15.1, 0.05)]).credit_unseen(
+        interval, family.by_pid.get
+    )
+    assert (shell_job.read, shell_job.write) == (4096, 8192)  # of the later one
+
+
+def test_an_account_is_that_of_an_end_though_much_memory_was_freed_in_between() -> None:
+    death = Death(Life(20, 10 * SECOND, 10, 20), 25 * SECOND, 10, 0)
+    older = Death(Life(21, 0, 10, 21), 25 * SECOND, 10, 0)
+    another = Death(Life(22, 23 * SECOND, 10, 22), 25 * SECOND, 10, 0)
+    Ledger(
+        [account(20, 10, 22.5, 1), account(21, 1, 22.5, 1, peak_rss=500 << 20), account(22, 1, 22.5, 1)]
+    ).attach([death, older, another])
+    assert death.account is not None
+    assert older.account is not None
+    assert another.account is None  # of an earlier process with that pid
+
+
+@pytest.mark.parametrize(
+    "is_led", [True, False], ids=["the number was used again", "a daemon outlives its parent"]
+)
+def test_a_leader_that_ended_in_the_tick_in_which_a_job_began(is_led: bool) -> None:
+    jobs = JobTable(SeriesIds(uuid4()))
+    first = Process("20" if is_led else "21")
+    first.pgid, first.start_ticks, first.looks = 20, 500, 1
+    later = jobs.place(first, "boot")
+    leader = Process("20")
+    leader.pgid, leader.start_ticks = 20, 250
+    leader.death = Death(Life(20, 250 * TICK, 10, 20), 500 * TICK + 1, 10, 0)
+    jobs.place(leader, "boot")
+    assert later is not None
+    assert (leader.job is later) is not is_led
+
+
+def test_orphans_that_nobody_knew_may_be_of_any_job_that_lost_a_child(family: Family) -> None:
+    """A daemon's parent ends, process 1 waits for the daemon: samples alone cannot say whose that was."""
+    init_job, shell_job, quiet_job = job(1), job(10), job(20)
+    init, shell, quiet = (
+        family.add(1, 0, init_job),
+        family.add(10, 1, shell_job),
+        family.add(20, 1, quiet_job),
+    )
+    family.settle([init, shell, quiet], set())
+    init.reaped = ticks(50)
+    shell.child_faults += 70
+    young_job = job(30)
+    young = family.add(30, 1, young_job)
+    young.looks, young.child_faults, young.child_faults_seen = 1, 70, 70
+    family.settle([init, shell, quiet, young], set(), Interval(is_whole=False))
+    assert bounds(shell_job) == bounds(young_job) == (0, 0, 50)
+    assert bounds(init_job) == (0, 50, 50)
+    assert bounds(quiet_job) == (0, 0, 0)

@@ -62,7 +62,10 @@ def last_total(recorded: Recorded, pgid: int) -> float:
 def test_a_job_has_the_time_that_its_parent_was_told(recorded: Recorded, name: str) -> None:
     one = recorded.works[name]
     assert last_total(recorded, one.pgid) == pytest.approx(one.told(), rel=RELATIVE, abs=ABSOLUTE)
-    assert recorded.recorder.job_rows(one.pgid)[-1].unattributed is None
+    last = recorded.recorder.job_rows(one.pgid)[-1]
+    if last.unattributed:  # on a busy machine ends of several may fall into one look
+        low, high = bounds(last)
+        assert low - ABSOLUTE <= one.told() <= high + ABSOLUTE
 
 
 def test_with_job_control_the_time_goes_to_the_job_and_not_to_the_shell(recorded: Recorded) -> None:

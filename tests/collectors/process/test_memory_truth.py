@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from vmsonar_archive.records import Sample
 
 from tests.collectors.process import memory_work
 from tests.collectors.process.memory_work import MB, Job, bounds, job, peak_bounds, recorder
@@ -226,18 +227,23 @@ def test_accounts_tell_the_last_mark_of_one_that_samples_saw(tmp_path: Path) -> 
     assert peak_bounds(row)[1] == pytest.approx(GIB, rel=0.1)
 
 
+def _own_peak(sample: Sample) -> int:
+    return sum(row.memory_peak or 0 for row in sample.job if row.pgid == os.getpgrp())
+
+
 @requires("connector", "taskstats")
 @pytest.mark.slow
 def test_the_account_of_a_zombie_waits_for_its_end(tmp_path: Path) -> None:
     with knowing("accounts", tmp_path) as records:
+        records.sample()
+        before = _own_peak(records.samples[-1])  # of all that run these tests, which may be much
         process = subprocess.Popen([sys.executable, "-c", _GROW], process_group=0)
         wait_until(lambda: _state(process.pid) == "Z", 60, "the zombie")
         records.sample()
         assert records.job_rows(process.pid)[-1].processes == 1
         process.wait()
         records.sample()
-        for sample in records.samples[-2:]:
-            assert all((row.memory_peak or 0) < GIB for row in sample.job if row.pgid == os.getpgrp())
+        assert max(map(_own_peak, records.samples[-2:])) < before + GIB / 2
     row = records.job_rows(process.pid)[-1]
     assert row.memory_peak == pytest.approx(GIB, rel=0.05)
     assert (row.memory_peak_source, peak_bounds(row)[1] < 1.1 * GIB) == ("accounts", True)

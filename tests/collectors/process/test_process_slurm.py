@@ -1,11 +1,13 @@
 """A batch job's number, from the control group in a fixture tree to the rows of the job."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.collectors.process.kernel_text import IO, TAIL
 from tests.collectors.process.recorder import recording
+from tests.parts import requires
 from vmsonar.host.roots import Host
 
 V2 = "0::/system.slice/slurmstepd.scope/job_4242/step_0/user/task_0\n"
@@ -47,3 +49,106 @@ def test_the_number_of_a_batch_job_becomes_the_jobs_id(tmp_path: Path, cgroup: s
     assert {row.pgid: row.processes for row in sample.job} == {1: 1, 700: 2, 800: 1}
     (step,) = [info for info in sample.process_info if info.pid == 701]
     assert step.cgroup == path
+
+
+def described(tmp_path: Path, add) -> dict:
+    """The info rows of jobs on a machine without control groups, by process group."""
+    proc, etc = tmp_path / "proc", tmp_path / "etc"
+    for folder in (proc, etc):
+        folder.mkdir()
+    add_process(proc, 1, 1, "0::/\n")
+    add(proc)
+    with recording(host=Host(proc=proc, etc=etc)) as recorder:
+        sample = recorder.sample()
+    return {
+        info.pgid: (info.job_id, info.job_source, info.batch_step, info.batch_source)
+        for info in sample.job_info
+    }
+
+
+def add_child(proc: Path, pid: int, parent: int, cgroup: str = "0::/\n") -> None:
+    add_process(proc, pid, pid, cgroup)
+    stat = proc / str(pid) / "stat"
+    stat.write_bytes(stat.read_bytes().replace(b"S 1 ", b"S %d " % parent))
+
+
+def add_step_daemon(proc: Path, pid: int, title: bytes, cgroup: str = "0::/\n") -> None:
+    add_child(proc, pid, 1, cgroup)
+    stat = proc / str(pid) / "stat"
+    stat.write_bytes(stat.read_bytes().replace(b"(python3)", b"(slurmstepd)"))
+    (proc / str(pid) / "cmdline").write_bytes(title + b"\0")
+
+
+@requires("root")
+def test_a_step_is_told_by_the_daemon_that_it_descends_from(tmp_path: Path) -> None:
+    def add(proc: Path) -> None:
+        add_step_daemon(proc, 600, b"slurmstepd: [4242.batch]")
+        add_child(proc, 601, 600)
+        add_child(proc, 602, 601)
+
+    found = described(tmp_path, add)
+    assert found[601] == found[602] == ("4242", "slurm", "batch", "ancestor")
+    assert found[600] == ("600", "process_group", None, None)
+
+
+@requires("root")
+def test_a_daemon_that_was_seen_before_its_exec_names_its_step_all_the_same(tmp_path: Path) -> None:
+    """Its child sleeps from its first sample on, so that nobody would look at it again for a minute."""
+    proc, etc = tmp_path / "proc", tmp_path / "etc"
+    for folder in (proc, etc):
+        folder.mkdir()
+    add_process(proc, 1, 1, "0::/\n")
+    add_child(proc, 600, 1)
+    stat = proc / "600" / "stat"
+    stat.write_bytes(stat.read_bytes().replace(b"(python3)", b"(slurmd)"))
+    with recording(host=Host(proc=proc, etc=etc)) as recorder:
+        recorder.sample()
+        stat.write_bytes(stat.read_bytes().replace(b"(slurmd)", b"(slurmstepd)"))
+        (proc / "600" / "schedstat").write_text("2000 10 9\n")
+        (proc / "600" / "cmdline").write_bytes(b"slurmstepd: [4242.batch]\0")
+        add_child(proc, 601, 600)
+        sample = recorder.sample()
+    (info,) = [info for info in sample.job_info if info.pgid == 601][-1:]
+    assert (info.job_id, info.batch_step, info.batch_source) == ("4242", "batch", "ancestor")
+
+
+@requires("root")
+def test_a_sluid_gets_its_number_from_the_daemon(tmp_path: Path) -> None:
+    group = "0::/system.slice/slurmstepd.scope/sKH47TZ5X9J000/step_0"
+
+    def add(proc: Path) -> None:
+        add_step_daemon(proc, 600, b"slurmstepd: [4242.0]", f"{group}/slurm\n")
+        add_child(proc, 601, 600, f"{group}/user/task_0\n")
+        add_child(proc, 700, 1, f"{group}/user/task_1\n")
+
+    found = described(tmp_path, add)
+    assert found[601][:3] == ("4242", "slurm", "0")
+    assert found[700] == ("sKH47TZ5X9J000", "slurm", "0", "cgroup")
+
+
+@requires("root")
+def test_who_calls_himself_a_step_daemon_is_none_unless_he_is_root(tmp_path: Path) -> None:
+    def add(proc: Path) -> None:
+        add_step_daemon(proc, 600, b"slurmstepd: [4242.0]")
+        os.chown(proc / "600", 1000, 1000)
+        add_child(proc, 601, 600)
+        add_step_daemon(proc, 650, b"slurmstepd: [x;rm.0]")
+        add_child(proc, 651, 650)
+
+    found = described(tmp_path, add)
+    assert found[601][1] == found[651][1] == "process_group"
+
+
+@requires("root")
+def test_who_calls_himself_a_step_daemon_leaves_no_job_by_it(tmp_path: Path) -> None:
+    def add(proc: Path) -> None:
+        add_step_daemon(proc, 600, b"slurmstepd: [4242.0]")
+        add_child(proc, 601, 600)
+        add_step_daemon(proc, 602, b"slurmstepd: [9.0]", V2)
+        stat = proc / "602" / "stat"
+        stat.write_bytes(stat.read_bytes().replace(b"S 1 ", b"S 601 "))
+        os.chown(proc / "602", 1000, 1000)
+        add_child(proc, 603, 602)
+
+    found = described(tmp_path, add)
+    assert found[602][:2] == found[603][:2] == ("4242", "slurm")

@@ -68,6 +68,8 @@ class Accounting:
         if interval is not None and is_whole:
             self._credit_silent(round_, interval)
         round_.share_out()
+        if round_.shares.orphaned:
+            self._doubt_parents_of_orphans(round_, looked)
         for process in round_.with_child_io:
             self._table.encode_again(process)
         self._before = now
@@ -79,6 +81,21 @@ class Accounting:
             round_.shares.lost(child)
         if child.moved is not None and batch.reaper.moved is None and not has_final(child):
             round_.shares.lost_io(child)
+
+    def _doubt_parents_of_orphans(self, round_: "_Round", looked: list[Process]) -> None:
+        """Process 1 waited for children that no sample saw: of any job that lost a member, or waited for one.
+
+        No child is without a page fault.
+        """
+        home = self._table.by_pid[1].job
+        parents = {process.job for process in round_.gone}
+        # Of one that is new, those it waited for before are noted as seen already.
+        parents.update(
+            one.job for one in looked if one.child_faults > (0 if one.looks == 1 else one.child_faults_seen)
+        )
+        for job in parents - {home, None}:
+            if job is not None:
+                job.doubt(high=round_.shares.orphaned)
 
     def _credit_silent(self, round_: "_Round", interval: Interval) -> None:
         """Counts a job's members that no sample saw, and gives it what glances saw of those that nobody waited for."""

@@ -1,7 +1,6 @@
 """The accounts of processes that ended, as the recorder gets them from the companion that reads taskstats."""
 
 import re
-import select
 import socket
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from vmsonar_archive.records import Capability
 from vmsonar_archive.system.children import python
 
 from vmsonar.collectors.base import Trouble, capability
-from vmsonar.collectors.link import CompanionLink
+from vmsonar.collectors.link import CompanionLink, is_readable
 from vmsonar.collectors.process.wire import (
     Account,
     AccountRows,
@@ -30,14 +29,15 @@ from vmsonar.host.roots import Host
 ACCOUNTS_SOCKET = "vmsonar/accounts.sock"
 _CAP_NET_ADMIN = 12
 # A companion that says nothing for so long is not waited for again until it has answered; one that talks has longer.
-_SILENCE = 0.05
-_LONGEST = 0.25
+_SILENCE, _LONGEST = 0.05, 0.25
+# At the last sample, when a whole machine may go down at once: what is not told then is never known.
+_LAST_SILENCE = 0.5
 _ITEM = "exact accounts of processes that ended"
 _REMEDY = "vmsonar install --accounts: a unit of its own with CAP_NET_ADMIN alone"
 
 
 class Accounts(CompanionLink):
-    """Asks the companion once per sample for all that ended; never raises, and waits at most a quarter second."""
+    """Asks the companion once per sample for all that ended; never raises, and waits half a second at most."""
 
     def __init__(self, host: Host, settings: Settings, clock: Clock) -> None:
         super().__init__(socket_path(host, settings), clock)
@@ -45,13 +45,14 @@ class Accounts(CompanionLink):
         self._settings = settings
         self._asked = 0
         self._answered = 0
+        self._is_behind = False
         #: Every end up to this moment was told, CLOCK_BOOTTIME; None before the first answer.
         self.covered: int | None = None
         #: The companion tells every end since this moment, CLOCK_BOOTTIME; None where there never was one.
         self.since: int | None = None
         self._troubles: list[Trouble] = []
 
-    def take(self) -> tuple[list[Account], bool]:
+    def take(self, is_last: bool = False) -> tuple[list[Account], bool]:
         """What ended since the last call, and whether some of that may be missing: without a companion, it is.
 
         Call it after the events of the lifeline were read: whatever is known to have ended by then has its row here.
@@ -61,14 +62,20 @@ class Accounts(CompanionLink):
         if self._settings.use == "none":
             return rows, True
         lost = self._read(rows)
-        if self._is_in_step:
-            lost |= self._flush(rows)
+        silence = _LAST_SILENCE if is_last else _SILENCE
+        if self._is_in_step or is_last:
+            lost |= self._flush(rows, silence)
         if self._connection is None:
             if self.since is not None or self.state == "companion":
                 self._troubles.append(("accounts_companion", self.detail or "no companion runs any more"))
         elif not self._is_in_step:
-            self._troubles.append(("accounts_silent", f"no answer within {_SILENCE * 1000:g} ms"))
+            self._troubles.append(("accounts_silent", f"no answer within {silence * 1000:g} ms"))
         return rows, lost or not self._is_in_step
+
+    @property
+    def is_owing(self) -> bool:
+        """Whether the companion has yet to tell of some that ended before it was asked."""
+        return self._connection is not None and (self._is_behind or not self._is_in_step)
 
     def troubles(self) -> list[Trouble]:
         """Why the accounts of the last interval are not complete; nothing where there never was a companion."""
@@ -76,7 +83,13 @@ class Accounts(CompanionLink):
 
     def capabilities(self, collector: str) -> list[Capability]:
         """Whether accounts can be had here, and what would change that."""
-        return [capability(collector, _ITEM, *_why_not(self._settings, self._unit, self._is_able()))]
+        return [
+            capability(
+                collector,
+                _ITEM,
+                *_why_not(self._settings, socket_path(self._host, self._settings), self._is_able()),
+            )
+        ]
 
     def may_start(self) -> bool:
         self._is("absent", None)
@@ -94,15 +107,15 @@ class Accounts(CompanionLink):
         """Whether it has answered all that it was asked."""
         return self._connection is not None and self._answered == self._asked
 
-    def _flush(self, rows: list[Account]) -> bool:
+    def _flush(self, rows: list[Account], silence: float) -> bool:
         """Asks for all there is and reads until the answer; returns whether something was lost."""
         self._asked += 1
         asked, lost = self._clock.boottime_ns(), False
         self._send(to_line(Flush(number=self._asked)))
-        end = self._clock.monotonic_ns() + round(_LONGEST * 1e9)
+        end = self._clock.monotonic_ns() + round(max(silence, _LONGEST) * 1e9)
         while self._connection is not None and self._answered < self._asked:
-            left = min(_SILENCE, (end - self._clock.monotonic_ns()) / 1e9)
-            if left <= 0 or not select.select([self._connection], [], [], left)[0]:
+            left = min(silence, (end - self._clock.monotonic_ns()) / 1e9)
+            if left <= 0 or not is_readable(self._connection, left):
                 break
             lost |= self._read(rows)
         if self._is_in_step and not lost:
@@ -132,7 +145,7 @@ class Accounts(CompanionLink):
             self.since = message.since
             return self.covered is None or message.since > self.covered
         elif isinstance(message, Flushed):
-            self._answered = message.number
+            self._answered, self._is_behind = message.number, message.is_behind
             if message.is_behind:
                 self._troubles.append(("accounts_late", "more processes ended than were followed so far"))
             return message.is_behind

@@ -11,6 +11,8 @@ Finder = Callable[[int], Process | None]
 
 # An account and the word of the same end are told within this time of each other.
 _APART = 10**9
+# Nanoseconds to free a byte of memory, on a busy machine.
+_FREEING = 10
 
 
 class Ledger:
@@ -26,7 +28,7 @@ class Ledger:
         """Gives each death its account."""
         for death in deaths:
             for account in self._by_pid.get(death.life.pid, ()):
-                if account.ended_after - _APART <= death.ended <= account.ended + _APART:
+                if _is_of(account, death):
                     death.account = self._take(account)
                     if death.status is None:
                         death.status = account.exit_status
@@ -54,7 +56,9 @@ class Ledger:
     def credit_unseen(self, interval: Interval, find: Finder) -> None:
         """Credits those who started them with the I/O and peaks of all that no sample saw; tells of failures."""
         parents = {pid: accounts[-1].ppid for pid, accounts in self._by_pid.items() if accounts}
-        silent: dict[int, Unseen] = {}
+        # A parent's own counters have the bytes of those it waited for.
+        read_until = {one.pid: one.moment for one in interval.readings if one.moved is not None}
+        silent: dict[int, list[tuple[int, Unseen]]] = {}
         for accounts in self._by_pid.values():
             for account in accounts:
                 parent = _ancestor(account.ppid, parents, find)
@@ -64,22 +68,42 @@ class Ledger:
                     continue
                 parent.job.memory.note_account(account, parent)
                 parent.job.is_dirty = True
-                if parent.moved is None and (parent.death is None or parent.death.moved is None):
+                is_read = parent.moved is not None or account.ended <= read_until.get(parent.pid, 0)
+                if not is_read and (parent.death is None or parent.death.moved is None):
                     parent.job.credit_io((account.read_bytes, account.write_bytes))
                 best = account.user_ns + account.system_ns
                 more = max(0, (account.cpu_high_ns or best) - best)
-                silent.setdefault(parent.pid, Unseen()).add(Unseen(1, best, more))
+                silent.setdefault(parent.pid, []).append((account.ended, Unseen(1, best, more)))
         # What the books say of the unseen is better than what glances saw of them.
         for reading in interval.readings:
             if reading.pid in silent and reading.unseen.exits:
-                reading.unseen, interval.unseen[reading.pid] = Unseen(), Unseen()
+                reading.unseen = _until(reading.moment, silent[reading.pid])
+                interval.unseen.setdefault(reading.pid, Unseen(1))
         for pid, unseen in silent.items():
             if pid in interval.unseen:
-                interval.unseen[pid] = unseen
+                interval.unseen[pid] = _until(None, unseen)
 
     def _take(self, account: Account) -> Account:
         self._by_pid[account.pid].remove(account)
         return account
+
+
+def _is_of(account: Account, death: Death) -> bool:
+    """Whether an account is of that life; freeing much memory lies between it and the word of the end."""
+    if account.ended_after - _APART > death.ended:
+        return False
+    if not death.life.born or account.elapsed is None:
+        return death.ended <= account.ended + _APART + (account.peak_rss or 0) * _FREEING
+    return abs(account.ended - account.elapsed - death.life.born) <= _APART
+
+
+def _until(moment: int | None, told: list[tuple[int, Unseen]]) -> Unseen:
+    """Takes out what ended until a moment."""
+    found = Unseen()
+    for one in [one for one in told if moment is None or one[0] <= moment]:
+        told.remove(one)
+        found.add(one[1])
+    return found
 
 
 def _unseen_death(account: Account, pgid: int) -> Death:

@@ -16,7 +16,14 @@ from vmsonar.collectors.process.control_groups import ControlGroups
 from vmsonar.collectors.process.departures import Departures, note_moves
 from vmsonar.collectors.process.exits import Exits
 from vmsonar.collectors.process.files import RESERVE
-from vmsonar.collectors.process.identity import Identities, MemberFilter, ProcessFilter, encode_info
+from vmsonar.collectors.process.identity import (
+    STEP_DAEMON,
+    Identities,
+    MemberFilter,
+    Memberships,
+    ProcessFilter,
+    encode_info,
+)
 from vmsonar.collectors.process.jobs import JobTable, Last, oldest, read_last, take_over
 from vmsonar.collectors.process.lifeline import Lifeline
 from vmsonar.collectors.process.lives import CPUS, HERTZ, TICK
@@ -58,25 +65,25 @@ class ProcessCollector(Collector):
         self.table = self._make_table()
         self._users = Users(host.etc / "passwd", ask_system=host.is_this_machine)
         self._identities = Identities(self.table.files, self._users, policy(config.command_line))
-        self.jobs = JobTable(setup.ids)
+        self.jobs = JobTable(setup.ids, self._led_since)
         self._accounting = Accounting(self.table, self._stray)
         self._lifeline: Lifeline | None = None
         self._accounts: Accounts | None = None
         self._departures: Departures | None = None
         if self._with_jobs and has_own_clocks(self._proc):
             share = config.lifeline.share / 100 if config.lifeline.connector != "none" else 0.0
-            self._lifeline = Lifeline(self._proc, config.interval, share)
+            members = None if setup.descent is None else setup.descent.members
+            self._lifeline = Lifeline(self._proc, config.interval, share, members=members)
             self._accounts = Accounts(host, config.accounts, setup.clock)
-            self._lifeline.members = None if setup.descent is None else setup.descent.members
             self._departures = Departures(
-                self._lifeline, self._accounts, self.table, self.jobs, self._identities
+                self._lifeline, self._accounts, self.table, self.jobs, self._identities, self._filter
             )
         self._tick: Tick | None = None
         self._told = Troubles(self.name)
         self._troubles: list[Trouble] = []
         self._memory = MemoryReader(self.table)
         self._groups = ControlGroups(host.sys)
-        self._containers: dict[str, list[int]] = {}
+        self._memberships = Memberships()
         self._last = last
         self._remembered: dict[tuple[int, int], Process] = {}
         self._is_restored = False
@@ -86,9 +93,7 @@ class ProcessCollector(Collector):
         #: From the sample before, of an earlier run too, to when everybody was looked at in this one.
         self._span = (0, 0)
         self._users_due = 0
-        self._exits: list[bytes] = []
-        self._new_infos: list[bytes] = []
-        self._new_job_infos: list[bytes] = []
+        self._exits, self._new_infos, self._new_job_infos = list[bytes](), list[bytes](), list[bytes]()
 
     def collect(self, tick: Tick) -> Rows:
         """The rows of every process and job."""
@@ -119,6 +124,7 @@ class ProcessCollector(Collector):
             self._place(process, tick)
         if self._with_jobs:
             vanished = self._settle(tick, new + looked, vanished, late)
+            self._span = since, self._clock.boottime_ns()  # some ended while others were read
         for process in vanished:
             self._forget(process)
         if first:
@@ -149,7 +155,8 @@ class ProcessCollector(Collector):
         if not interval.is_whole and not self._memory.has_accounts:
             self._doubt_deaf(tick.boottime)
         unseen = self._departures.attach(interval, vanished, late)
-        self._memory.has_accounts = self._departures.read_books(interval, vanished | late)
+        books = self._departures.read_books(interval, vanished, late, tick.is_last)
+        self._memory.has_accounts, told_late = books
         if self._memory.has_accounts:
             for job in self.jobs.shown():
                 job.has_accounts = True  # from now on the books tell what ends
@@ -172,7 +179,9 @@ class ProcessCollector(Collector):
         gone = vanished | members | guests
         gone = self._accounting.settle(tick.boottime, looked, gone, late, interval)
         self._memory.note_ends(looked, gone, interval.glanced())
-        self._exits = Exits(tick, self.jobs).tell(interval, vanished | late | members | guests)
+        ended = (vanished | late | members | guests).union(told_late)
+        keeps_user = self._keeps_user if self._filter.is_selective else None
+        self._exits = Exits(tick, self.jobs, keeps_user).tell(interval, ended)
         for process in members:
             self.jobs.leave(process)
         return gone - members - guests
@@ -187,11 +196,18 @@ class ProcessCollector(Collector):
     def _stray(self, uid: int) -> Job:
         """The job of what a user's jobs used together."""
         assert self._tick is not None
-        job = self.jobs.stray(uid, self._tick.boot, self._tick.boottime * HERTZ // 10**9)
-        if not job.info:
+        ticks = self._tick.boottime * HERTZ // 10**9
+        job = self.jobs.stray(uid, self._tick.boot, ticks, self._keeps_user(uid))
+        if job.is_shown and not job.info:
             job.info = encode_stray_info(job, self._users.name(uid), self._tick.time)
             self._new_job_infos.append(job.info)
         return job
+
+    def _keeps_user(self, uid: int) -> bool:
+        return self._filter.keeps_user(uid, self._users.name(uid))
+
+    def _led_since(self, pgid: int) -> int | None:
+        return self._lifeline.began(pgid) if self._lifeline else None
 
     @property
     def _hears(self) -> bool:
@@ -203,7 +219,7 @@ class ProcessCollector(Collector):
     def _lifeline_capabilities(self) -> list[Capability]:
         if not self._with_jobs:
             return []
-        item = "births and deaths between samples"
+        item = "births and deaths between samples, and how they ended"
         if self._lifeline is None:
             why = "switched off, or /proc is of another pid namespace"
             return [capability(self.name, item, why)]
@@ -287,10 +303,21 @@ class ProcessCollector(Collector):
             if found == GONE:
                 if self._hears:
                     late.add(process)  # its end is told; else the next sample finds it missing
+                else:
+                    process.over = self._previous, self._clock.boottime_ns()
             elif found == CHANGED:
                 looked.append(process)
                 if process.looks == 2 or process.comm is not comm:
                     self._identify(process, tick)
+                if process.comm is not comm and process.comm == STEP_DAEMON:
+                    # Its children were welcomed before it was known what it has become, and may sleep from now on.
+                    for child in list(self.table.children.get(process.pid, ())):
+                        self._identify(child, tick)
+        for parent in {self.table.by_pid.get(process.ppid) for process in vanished}.difference(ran, vanished):
+            # It may have waited for its child between two looks at clocks.
+            if parent is not None and look(parent) == CHANGED:
+                looked.append(parent)
+                ran.append(parent)
         others = set(self.table.orphans(vanished))
         others.update(self.table.sleepers_due(tick.boottime))
         for process in others.difference(ran):
@@ -319,10 +346,9 @@ class ProcessCollector(Collector):
         is_known = process.identity is not None
         if is_known and process.io_fd == DENIED:
             process.io_fd = NOT_OPEN  # it may be ours now
-        self._leave_container(process)
+        self._memberships.leave(process.pid, process.identity)
         process.identity = identity
-        if identity.membership.container_id is not None:
-            self._containers.setdefault(identity.membership.container_id, []).append(process.pid)
+        self._memberships.enter(process.pid, identity)
         process.kept = self._filter.keeps(identity)
         series_id = self._ids.process(tick.boot, process.pid, process.start_ticks)
         process.info = encode_info(process, identity, series_id)
@@ -347,14 +373,6 @@ class ProcessCollector(Collector):
         job.info = encode_job_info(job, first, started, seen, facts)
         if job.is_shown:
             self._new_job_infos.append(job.info)
-
-    def _leave_container(self, process: Process) -> None:
-        container_id = process.identity.membership.container_id if process.identity else None
-        if container_id is not None:
-            members = self._containers[container_id]
-            members.remove(process.pid)
-            if not members:
-                del self._containers[container_id]
 
     def _place(self, process: Process, tick: Tick) -> None:
         if not self._with_jobs:
@@ -397,7 +415,7 @@ class ProcessCollector(Collector):
         process.over = process.over or self._span
         self.jobs.leave(process)
         self.table.remove(process)
-        self._leave_container(process)
+        self._memberships.leave(process.pid, process.identity)
         if self._members is not None:
             self._members.forget(process)
 
@@ -423,7 +441,7 @@ class ProcessCollector(Collector):
                 rows.gap(self.name, "lifeline", self._lifeline.trouble)
         self._told.tell(self._troubles, tick, rows)
         tick.processes = self.table.by_pid
-        tick.containers = self._containers
+        tick.containers, tick.units = self._memberships.containers, self._memberships.units
         return rows
 
     def _wall(self, tick: Tick, ticks: int) -> datetime:

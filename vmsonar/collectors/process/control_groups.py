@@ -11,11 +11,9 @@ from vmsonar.host.cgroups import CHARGED
 
 # Nanoseconds between two readings of everything; a job is read when it is first seen and at its end too.
 _PATIENCE = 60 * 10**9
-#: Read at each sample in which the job ran, because these date an end.
-_OFTEN = ("memory.events", "memory.oom_control", "memory.failcnt", "pids.events")
-_RARELY = (
-    "memory.peak", "memory.max_usage_in_bytes", "memory.max", "memory.limit_in_bytes", "pids.max", "cpu.stat"
-)  # fmt: skip
+#: Read at each sample in which the job ran: these date an end, or are lost with a group that ends with its job.
+_OFTEN = ("memory.events", "memory.oom_control", "memory.failcnt", "pids.events", "cpu.stat")
+_RARELY = ("memory.peak", "memory.max_usage_in_bytes", "memory.max", "memory.limit_in_bytes", "pids.max")
 _PEAK = "memory_charged_peak"
 #: The fields of a job's row by their names in the row of a container, for each controller that counts them.
 _FIELDS = {
@@ -45,7 +43,7 @@ class ControlGroups:
         for place, hierarchy in self._hierarchies:
             path = paths[place]
             if path and path != "/" and "/.." not in path:
-                hierarchy.note(process.job, path)
+                hierarchy.note(process.job, path, process.pid)
 
     def read(self, jobs: Iterable[Job], now: int) -> None:
         """Brings up to date what the groups of these jobs count; of jobs that ended for the last time."""
@@ -71,14 +69,15 @@ class _Hierarchy:
         self._often, self._rarely = (
             [source for source in known if source.files[0][0] in wanted] for wanted in (_OFTEN, _RARELY)
         )
-        #: The one job in a group, None where there are several; and the number that tells it from a later group.
-        self._owners: dict[str, tuple[Job | None, int]] = {}
+        #: The one job in a group, None where there are several; the number that tells it from a later group; and the
+        #: only process that was seen there, 0 where there were several.
+        self._owners: dict[str, tuple[Job | None, int, int]] = {}
         #: The group that all members of a job are in, and those that were not read yet.
         self.paths: dict[Job, str | None] = {}
         self._new: set[Job] = set()
 
-    def note(self, job: Job, path: str) -> None:
-        """Takes in that a job has a member in a group."""
+    def note(self, job: Job, path: str, pid: int) -> None:
+        """Takes in that a job has a member in a group, which may be there already under another job."""
         is_new = job not in self.paths
         if is_new or self.paths[job] != path:
             if not is_new:
@@ -87,11 +86,11 @@ class _Hierarchy:
                 self.paths[job] = path
                 self._new.add(job)
         while path:
-            owner, inode = self._owners.get(path) or (job, self._inode(path))
+            owner, inode, only = self._owners.get(path) or (job, self._inode(path), pid)
             if owner is not job and owner is not None:
                 now = self._inode(path)
-                owner, inode = (job if now != inode else None), now
-            self._owners[path] = owner, inode
+                owner, inode = (job if now != inode or only == pid else None), now
+            self._owners[path] = owner, inode, pid if only == pid else 0
             path = path.rpartition("/")[0]
 
     def read(self, job: Job, path: str, everything: bool) -> None:

@@ -7,10 +7,10 @@ from vmsonar.collectors.process.accounting import ended_meanwhile
 from vmsonar.collectors.process.accounts import Accounts
 from vmsonar.collectors.process.books import Ledger
 from vmsonar.collectors.process.glances import BRIEF
-from vmsonar.collectors.process.identity import Identities
+from vmsonar.collectors.process.identity import Identities, ProcessFilter
 from vmsonar.collectors.process.jobs import JobTable
 from vmsonar.collectors.process.lifeline import Lifeline
-from vmsonar.collectors.process.lives import HERTZ, TICK, Death, Interval, Life
+from vmsonar.collectors.process.lives import HERTZ, TICK, Death, Interval, Life, all_deaths
 from vmsonar.collectors.process.model import Job, Process
 from vmsonar.collectors.process.reader import CHANGED
 from vmsonar.collectors.process.table import ProcessTable
@@ -20,6 +20,8 @@ from vmsonar.collectors.process.wire import Account
 _ROUNDS = 6
 # Seconds for the kernel to tell of an end that we see already.
 _PATIENCE = 0.002
+# Ended processes whose accounts a slow companion may still send.
+_MOST_UNTOLD = 1000
 
 
 class Departures:
@@ -32,15 +34,19 @@ class Departures:
         table: ProcessTable,
         jobs: JobTable,
         identities: Identities,
+        kept: ProcessFilter,
     ) -> None:
         self._lifeline = lifeline
         self._accounts = accounts
         self._table = table
         self._jobs = jobs
         self._identities = identities
+        self._filter = kept
         self._ledger = Ledger(())
         #: Accounts of processes that are zombies still.
         self._set_aside: list[Account] = []
+        #: Processes that are gone, and their jobs, while the companion owes their accounts.
+        self._untold: list[tuple[Process, Job | None]] = []
 
     def hear(
         self, looked: list[Process], vanished: set[Process], late: set[Process]
@@ -76,13 +82,27 @@ class Departures:
             if self._table.look(reaper) == CHANGED and reaper not in looked:
                 looked.append(reaper)
 
-    def read_books(self, interval: Interval, vanished: set[Process]) -> bool:
-        """Takes over what the kernel's own accounts say of all that ended; whether they are complete."""
-        accounts, lost = self._accounts.take()
+    def read_books(
+        self, interval: Interval, vanished: set[Process], late: set[Process], is_last: bool
+    ) -> tuple[bool, list[Process]]:
+        """Takes over what the kernel's own accounts say of all that ended.
+
+        Returns whether they are complete, and processes of earlier samples whose ends are told only now.
+        """
+        accounts, lost = self._accounts.take(is_last)
         self._ledger = Ledger((*self._set_aside, *accounts))
         self._ledger.attach(all_deaths(interval))
-        self._ledger.end(vanished)
-        return not lost
+        self._ledger.end((*vanished, *late, *(process for process, _ in self._untold)))
+        told = []
+        for process, job in self._untold:
+            if process.death is not None:
+                process.job = job  # it left it when it was gone
+                told.append(process)
+        untold = [*self._untold, *((process, process.job) for process in vanished)]
+        self._untold = [one for one in untold if one[0].death is None][-_MOST_UNTOLD:]
+        if not self._accounts.is_owing:
+            self._untold.clear()
+        return not lost, told
 
     def credit_unseen(self, interval: Interval, ended: set[Process]) -> None:
         """Credits what the accounts tell of processes that have no place of their own, when all others have theirs."""
@@ -135,7 +155,10 @@ class Departures:
             look = death.life.look
             is_known = look is not None and death.ended - death.life.born >= BRIEF
             if look is not None and is_known and (job is None or job.uid not in (look.uid, None)):
-                process.identity = self._identities.of_look(look)
+                process.identity = self._identities.of_look(
+                    look, process, self._table.by_pid.get(death.life.parent)
+                )
+                process.kept = process.kept and self._filter.keeps(process.identity)
                 place(process)
                 members.add(process)
             else:
@@ -143,6 +166,7 @@ class Departures:
                 if (
                     uid is not None
                     and death.life.is_others
+                    and process.kept
                     and (process.job is None or process.job.uid != uid)
                 ):
                     process.job = stray(uid)
@@ -168,11 +192,6 @@ class Departures:
             reaper = self._table.by_pid.get(death.reaper)
             job = None if reaper is None else reaper.job
         return job
-
-
-def all_deaths(interval: Interval) -> list[Death]:
-    """Of those that were waited for, whenever their parents were read."""
-    return [*interval.deaths, *(death for reading in interval.readings for death in reading.deaths)]
 
 
 def note_moves(process: Process, life: Life, jobs: JobTable) -> None:

@@ -18,6 +18,7 @@ _PIN = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _STAT_SIZE = 1024
 _SMALL = 256
 _CGROUP_SIZE = 8192
+_MAPS_SIZE = 2**20
 _CMDLINE_SIZE = 16384
 
 
@@ -153,6 +154,15 @@ class ProcessFiles:
 
     def smaps_rollup(self, process: Process) -> bytes | None:
         return self._read_once(process, "smaps_rollup", _CMDLINE_SIZE)
+
+    def maps(self, process: Process) -> bytes:
+        """What it has mapped, as far as we may see it; the kernel gives a page at a time."""
+        try:
+            with open(f"{self._root}/{process.name}/maps", "rb") as stream:
+                text = stream.read(_MAPS_SIZE)
+        except OSError:
+            return b""
+        return text if self._is_alive(process) else b""
 
     def user_id(self, process: Process) -> int | None:
         """The effective uid: the owner of the folder, whatever the process may dump."""

@@ -33,10 +33,11 @@ class Glances:
 
     def clear(self) -> None:
         self._young.clear()
+        self.due = 0
 
     def look(self, now: int) -> None:
         """Looks at those whose turn it is."""
-        if not self._young or now < self.due:
+        if not self.due or now < self.due:
             return
         following = 0
         for life in list(self._young.values()):

@@ -14,12 +14,20 @@ from vmsonar.collectors.process.files import ProcessFiles, read_link
 from vmsonar.collectors.process.lives import Look
 from vmsonar.collectors.process.model import Identity, Process
 from vmsonar.config.schema import Filters, UidRange
-from vmsonar.host.cgroups import Membership, membership
+from vmsonar.host.cgroups import BatchStep, Membership, Unit, membership
 from vmsonar.host.proc_pid import real_uid
 from vmsonar.host.users import Users
 
 _LIMITS = re.compile(rb"^Max (open files|processes) +([0-9]+)", re.MULTILINE)
 _LIMIT_FIELDS = {b"open files": "open_files_limit", b"processes": "processes_limit"}
+#: Slurm's step daemon names its step as its command line; by its owner it is told from somebody who calls himself so.
+STEP_DAEMON = b"slurmstepd"
+_STEP = re.compile(rb"slurmstepd: \[([0-9]{1,10})\.(\w{1,24})", re.ASCII)
+#: A compiled module, or a library that was packed with one (`numpy.libs`).
+_PACKAGE = re.compile(rb"/(?:site|dist)-packages/([A-Za-z]\w*)[./][^\n]*\.so")
+_MOST_PACKAGES = 64
+#: Nanoseconds of CPU time after which a look at what was loaded is worth its cost.
+_BUSY = 5 * 10**9
 _NOWHERE = Membership(None, None, None, None)
 
 
@@ -44,7 +52,7 @@ class Identities:
         source = "process" if started_by is None else "real_uid"
         if uid is None:
             uid, source = _inherited(process, parent)
-        belongs = self.belongs(process)
+        belongs, command = self.belongs(process), self._command(process)
         contained = self._contained(process) if belongs.container_id is None else None
         if contained is None and before is not None:
             contained = before.contained
@@ -54,13 +62,48 @@ class Identities:
             user_id=uid,
             user_name=self._users.name(uid) if uid is not None else None,
             program=process.comm.decode("utf-8", "backslashreplace"),
-            command=self._command(process),
+            command=command,
             membership=belongs,
+            batch=self._batch(process, uid, parent, belongs),
             contained=contained if belongs.container_id is None else None,
             session=process.session,
             terminal=process.terminal,
             user_source=source,
+            libraries=self._libraries(process, command),
         )
+
+    def _batch(
+        self, process: Process, uid: int | None, parent: Process | None, belongs: Membership
+    ) -> BatchStep | None:
+        """The step that it works for: by its group, else by its step daemon; then for life, whoever its parent is."""
+        if process.comm == STEP_DAEMON and uid == 0:
+            return None
+        if belongs.batch is not None and belongs.batch.job is not None:
+            return belongs.batch
+        before = process.identity.batch if process.identity is not None else None
+        if before is not None and before.job is not None:
+            return before
+        told = None
+        if parent is not None and parent.identity is not None:
+            told = parent.identity.batch
+            if parent.comm == STEP_DAEMON and parent.identity.user_id == 0:
+                named = _STEP.match(self._files.cmdline(parent) or b"")
+                told = BatchStep(named[1].decode(), named[2].decode(), source="ancestor") if named else None
+        if told is not None and belongs.batch is not None:
+            return told._replace(sluid=belongs.batch.sluid)
+        return told._replace(source="ancestor") if told is not None else belongs.batch
+
+    def _libraries(self, process: Process, command: str | None) -> str | None:
+        """What a Python that works for a while has loaded; looked for at each review until there is something."""
+        known = process.identity
+        if known is None or command is None or known.command != command:
+            return None
+        if known.libraries is not None or sum(process.used[:2]) < _BUSY:
+            return known.libraries
+        if not command.split(" ", 1)[0].rpartition("/")[2].startswith(("python", "pypy")):
+            return None
+        found = {name.decode("ascii") for name in _PACKAGE.findall(self._files.maps(process))}
+        return ",".join(sorted(found)[:_MOST_PACKAGES]) or None
 
     def _started_by(self, process: Process, parent: Process | None) -> int | None:
         """The real user of a setuid program; only a child of somebody else is looked at so closely."""
@@ -70,14 +113,16 @@ class Identities:
         status = self._files.status(process)
         return (real_uid(status) or None) if status else None
 
-    def of_look(self, look: Look) -> Identity:
+    def of_look(self, look: Look, stand_in: Process, parent: Process | None) -> Identity:
         """The identity of one that no sample saw, by what was read in passing."""
+        belongs = self._membership(look.cgroup) if look.cgroup else _NOWHERE
         return Identity(
             user_id=look.uid,
             user_name=self._users.name(look.uid),
             program=look.name.decode("utf-8", "backslashreplace"),
             command=self._policy(arguments(look.cmdline)) if look.cmdline else None,
-            membership=self._membership(look.cgroup) if look.cgroup else _NOWHERE,
+            membership=belongs,
+            batch=self._batch(stand_in, look.uid, parent, belongs),
             contained=None,
             session=look.session,
             terminal=look.terminal,
@@ -122,10 +167,14 @@ class Identities:
 
 
 def _inherited(process: Process, parent: Process | None) -> tuple[int | None, str]:
-    """The user of one that ended before it could be asked: as it was known before, or its parent's."""
+    """The user of one that ended before it could be asked: as it was known before, or its parent's.
+
+    Process 1 is the parent of everybody's orphans.
+    """
     if process.life is not None and process.life.uid is not None:
         return process.life.uid, "process"
-    return (None if parent is None or parent.identity is None else parent.identity.user_id), "parent"
+    identity = None if parent is None or parent.pid == 1 else parent.identity
+    return (None if identity is None else identity.user_id), "parent"
 
 
 def encode_info(process: Process, identity: Identity, series_id: str) -> bytes:
@@ -139,6 +188,7 @@ def encode_info(process: Process, identity: Identity, series_id: str) -> bytes:
             terminal=identity.terminal,
             contained=identity.contained,
             cgroup=identity.membership.path,
+            libraries=identity.libraries,
             kernel_thread=process.is_kernel_thread or None,
             **identity.row_fields(),
         )
@@ -163,6 +213,34 @@ class _Kept:
         return self._keep is None or bool(self._keep(value))
 
 
+class Memberships:
+    """Which processes are in which container and unit."""
+
+    def __init__(self) -> None:
+        self.containers: dict[str, list[int]] = {}
+        self.units: dict[Unit, set[int]] = {}
+
+    def enter(self, pid: int, identity: Identity) -> None:
+        for unit in identity.membership.units:
+            self.units.setdefault(unit, set()).add(pid)
+        if identity.membership.container_id is not None:
+            self.containers.setdefault(identity.membership.container_id, []).append(pid)
+
+    def leave(self, pid: int, identity: Identity | None) -> None:
+        """Where there is nobody left, nothing is kept."""
+        for unit in identity.membership.units if identity else ():
+            if unit in self.units:
+                self.units[unit].discard(pid)
+                if not self.units[unit]:
+                    del self.units[unit]
+        container_id = identity.membership.container_id if identity else None
+        if container_id is not None:
+            members = self.containers[container_id]
+            members.remove(pid)
+            if not members:
+                del self.containers[container_id]
+
+
 class ProcessFilter:
     """Decides by what the configuration says under `filters`."""
 
@@ -179,11 +257,14 @@ class ProcessFilter:
     def keeps(self, identity: Identity) -> bool:
         """Whether this process is recorded."""
         return (
-            identity.user_id in self._uids
-            and identity.user_name in self._users
+            self.keeps_user(identity.user_id, identity.user_name)
             and identity.program in self._commands
             and identity.membership.path in self._cgroups
         )
+
+    def keeps_user(self, user_id: int | None, user_name: str | None) -> bool:
+        """Whether anything of this user is recorded."""
+        return user_id in self._uids and user_name in self._users
 
 
 class MemberFilter:

@@ -1,6 +1,6 @@
 """The jobs with living members, and jobs restored after a restart."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,8 +51,10 @@ def read_last(root: Path) -> Last | None:
 class JobTable:
     """Jobs by process group and user; what a filter leaves out forms jobs of its own that are not shown."""
 
-    def __init__(self, ids: SeriesIds) -> None:
+    def __init__(self, ids: SeriesIds, led_since: Callable[[int], int | None] = lambda _: None) -> None:
+        """`led_since` tells when the leader of a group began, in ticks, of one that no sample can show."""
         self._ids = ids
+        self._led_since = led_since
         self._jobs: dict[tuple[int, int | None, bool], Job] = {}
         self._groups: dict[int, list[Job]] = {}
         self._retired: list[Job] = []
@@ -89,6 +91,8 @@ class JobTable:
 
     def _begin(self, process: Process, boot: str, uid: int | None) -> Job:
         start = process.start_ticks
+        if process.pid != process.pgid and (since := self._led_since(process.pgid)) is not None:
+            start = min(start, since)
         while any(other.start == start for other in self._groups.get(process.pgid, ())):
             start += 1  # two users of one group that began in one tick have two names
         series_id = self._ids.job(boot, process.pgid, start)
@@ -103,12 +107,12 @@ class JobTable:
         known = (*self._groups.get(pgid, ()), *(job for job in self._ended if job.pgid == pgid))
         return next((job for job in known if job.is_shown == is_shown and not job.is_stray), None)
 
-    def stray(self, uid: int, boot: str, ticks: int) -> Job:
+    def stray(self, uid: int, boot: str, ticks: int, is_shown: bool = True) -> Job:
         """What several jobs of a user used together, and nobody can tell apart."""
         job = self._jobs.get((_STRAY, uid, True))
         if job is None:
             ticks += sum(other.is_stray for other in self._jobs.values())  # no two have one name
-            job = Job(0, ticks, self._ids.job(boot, 0, ticks), is_shown=True, uid=uid, is_stray=True)
+            job = Job(0, ticks, self._ids.job(boot, 0, ticks), is_shown, uid=uid, is_stray=True)
             job.memory.note_unseen(None)  # nobody knows what they held
             self._jobs[_STRAY, uid, True] = job
         return job
@@ -219,9 +223,10 @@ def _is_another_group(job: Job, process: Process) -> bool:
 
 def _is_earlier_group(job: Job, process: Process) -> bool:
     """A leader that ended before the job began led another group with its number."""
-    if process.death is None or process.pid != process.pgid:
+    if process.death is None or process.pid != process.pgid or process.start_ticks >= job.start:
         return False
-    return process.start_ticks < job.start and process.death.ended < job.start * TICK
+    is_used_again = any(member.pid == process.pid for member in job.members)
+    return is_used_again or process.death.ended < job.start * TICK
 
 
 def take_over(process: Process, earlier: Process) -> None:

@@ -7,6 +7,7 @@ time, so that children that end one after the other are told apart. A sample tak
 
 import os
 import select
+import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -15,59 +16,58 @@ from time import clock_gettime_ns
 from vmsonar.collectors.process.connector import EXIT, FORK, SID, UID, Connector, Event, NoConnector
 from vmsonar.collectors.process.glances import BRIEF, Glances
 from vmsonar.collectors.process.lives import (
+    TICK,
     Death,
     Interval,
     Life,
     Unseen,
-    cpu_clock,
-    exact,
+    all_deaths,
     known_and_open,
-    used,
 )
 from vmsonar.collectors.process.model import Process
 from vmsonar.collectors.process.pidfds import Pidfds
 from vmsonar.collectors.process.probes import Probe, group_of, is_group, is_there
 from vmsonar.collectors.process.reapers import Reapers
-from vmsonar.host.proc_pid import (
-    CHILD_MAJOR,
-    CHILD_SYSTEM,
-    CHILD_USER,
-    MAJOR,
-    PGRP,
-    START,
-    STATE,
-    SYSTEM,
-    THREADS,
-    USER,
-)
+from vmsonar.host.proc_pid import THREADS
 
-# Seconds. To wake up costs more than an event, so the first event of a while is fetched at once and what follows after
-# ever longer pauses; a burst without any, since the usual buffer holds 512 events.
-_PAUSES = (0.01, 0.05, 0.25)
-_BURST = 64
-_QUIET = 0.5
+# Milliseconds. To wake up costs more than an event, so the first event of a while is fetched at once and what follows
+# after ever longer pauses, which the connector's alarm ends; the last one is for when nobody is due for a glance.
+_PAUSES = (10, 50, 250, 500)
+# The least pause before a glance.
+_CALM = 250
+# Nanoseconds.
+_QUIET = 500 * 10**6
+# For so long a birth waits for its end: most lives are over by then, and cheap to take in as a whole.
+_PATIENCE = 250 * 10**6
 # CPU time that may be spent at once, beyond the share that is allowed.
 _CREDIT = 100 * 10**6
 #: Ends told of one by one in one sample; the rest is counted.
 MOST_ENDS = 500
 
-# States of a process that has ended: zombie, dead.
-_ENDED = (b"Z", b"X")
-
 
 class Lifeline:
     """Listens on a thread of its own, with at most a share of one core; with none it hears nothing."""
 
-    def __init__(self, proc: str, interval: float, share: float = 0.03, buffer: int | None = None) -> None:
+    def __init__(
+        self,
+        proc: str,
+        interval: float,
+        share: float = 0.03,
+        buffer: int | None = None,
+        members: set[int] | None = None,
+    ) -> None:
         self._probe = Probe(proc)
         self._share = share
         self._buffer = buffer
         #: Held by a sample from when it takes over what happened until it has read all who waited for others.
         self.lock = threading.RLock()
-        self._stopped = threading.Event()
+        self._is_stopped = False
         self._wake, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._waiting = select.poll()
+        self._pausing, self._waiting = select.poll(), select.poll()
+        self._pausing.register(self._wake, select.POLLIN)
         self._waiting.register(self._wake, select.POLLIN)
+        #: Births that nothing was done about yet.
+        self._pending: list[Event] = []
         self._connector: Connector | None = None
         self._thread: threading.Thread | None = None
         self._budget = _CREDIT
@@ -84,7 +84,7 @@ class Lifeline:
         self._untold: list[Death] = []
         self._told = Interval(is_whole=False)
         #: The living descendants of the one command that is recorded; None: everybody is.
-        self.members: set[int] | None = None
+        self.members = members
         self.trouble: str | None = None
         self._open()
         self._told.is_whole = self._connector is not None
@@ -97,8 +97,13 @@ class Lifeline:
             self._ask_pidfds()
             told, self._told = self._told, Interval(is_whole=self._connector is not None)
             told.deaths += self._reapers.take()
+            readings, told.readings = told.readings, []
+            for one in readings:
+                is_early = self._reapers.is_early(one.pid, one.moment)
+                (self._told if is_early else told).readings.append(one)
+            self._reapers.told_until = clock_gettime_ns(time.CLOCK_BOOTTIME)
             for pid, life in self.lives.items():
-                if life.unseen.exits:
+                if life.unseen.exits and not life.is_young:
                     told.unseen[pid] = life.unseen
                     life.unseen = Unseen()
             if self._connector is None and self.trouble is None and self._budget >= _CREDIT // 2:
@@ -127,8 +132,18 @@ class Lifeline:
         with self.lock:
             return self._reapers.unreaped(pid) is not None
 
+    def began(self, pid: int) -> int | None:
+        """Ticks after boot at which it was born, of one that lives or that ended since the last sample."""
+        with self.lock:
+            ended = (death.life for death in (*self._reapers.waiting(), *all_deaths(self._told)))
+            life = self.lives.get(pid) or next((life for life in ended if life.pid == pid), None)
+        if life is None or not life.born:
+            return None
+        return life.start_ticks if life.start_ticks >= 0 else life.born // TICK
+
     def _has_silent_end(self, parent: int) -> bool:
-        return not all(map(is_there, self._children.get(parent, ())))
+        young = (event[5] for event in self._pending if event[3] == parent)
+        return not all(map(is_there, (*self._children.get(parent, ()), *young)))
 
     def catch_up(self) -> None:
         """Takes in what was told until now."""
@@ -148,7 +163,7 @@ class Lifeline:
 
     def close(self) -> None:
         """Stops listening."""
-        self._stopped.set()
+        self._is_stopped = True
         os.write(self._waker, b"x")
         if self._thread is not None:
             self._thread.join()
@@ -170,6 +185,7 @@ class Lifeline:
             return
         self.trouble = None
         self._waiting.register(self._connector, select.POLLIN)
+        self._pausing.register(self._connector.alarm, select.POLLIN)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="vmsonar-lifeline", daemon=True)
             self._thread.start()
@@ -179,6 +195,7 @@ class Lifeline:
     def _hang_up(self) -> None:
         if self._connector is not None:
             self._waiting.unregister(self._connector)
+            self._pausing.unregister(self._connector.alarm)
             self._connector.close()
             self._connector = None
 
@@ -186,6 +203,7 @@ class Lifeline:
         """What was known of lives is worth nothing after a gap."""
         for life in self.lives.values():
             self._pidfds.leave(life)
+        self._pending = []
         self.lives.clear()
         self._children.clear()
         self._glances.clear()
@@ -195,25 +213,30 @@ class Lifeline:
     def _run(self) -> None:
         self._spent_until = time.thread_time_ns()
         pauses = 0
-        while not self._stopped.is_set():
-            quiet = self._wait()
+        while not self._is_stopped:
             with self.lock:
-                number = self._drain()
+                number = self._drain(is_patient=True)
                 self._pay()
-            pauses = 0 if quiet or number >= _BURST else min(pauses + 1, len(_PAUSES) - 1)
-            if number < _BURST:
-                self._stopped.wait(_PAUSES[pauses])
+                due = self._glances.due
+            left = None if not due else max(0, due - clock_gettime_ns(time.CLOCK_BOOTTIME)) // 10**6 + 1
+            if number:
+                longest = _PAUSES[pauses]
+                self._pausing.poll(longest if left is None else min(longest, max(left, _CALM)))
+                pauses = min(pauses + 1, len(_PAUSES) - 1)
+            elif self._wait(left):
+                pauses = 0
 
-    def _wait(self) -> bool:
-        """Sleeps until something is told, a glance is due, or we are called; whether nothing had come for long."""
-        since = time.monotonic()
+    def _wait(self, left: int | None) -> bool:
+        """Sleeps so many milliseconds, until something is told, or we are called; whether nothing had come for long."""
+        since = time.monotonic_ns()
+        if self._pending:
+            left = _PAUSES[-1] if left is None else min(left, _PAUSES[-1])
         with self.lock:
-            waiting, due = self._waiting, self._glances.due
-        left = None if not due else max(0, due - clock_gettime_ns(time.CLOCK_BOOTTIME)) // 10**6 + 1
+            waiting = self._waiting
         for descriptor, _ in waiting.poll(left):
             if descriptor == self._wake:
                 os.read(self._wake, 64)
-        return time.monotonic() - since > _QUIET
+        return time.monotonic_ns() - since > _QUIET
 
     def _earn(self) -> None:
         now = time.monotonic_ns()
@@ -231,48 +254,63 @@ class Lifeline:
             self._hang_up()
             self._forget()
 
-    def _drain(self) -> int:
-        """Takes in what has come; returns how many events that were."""
+    def _drain(self, is_patient: bool = False) -> int:
+        """Takes in what has come, but for births that may wait; returns how many events have come."""
         if self._connector is None:
             return 0
         now = clock_gettime_ns(time.CLOCK_BOOTTIME)
         self._offset = now - time.monotonic_ns()
-        events = self._connector.read()
-        brief = self._take_brief(events)
-        for event in events:
-            if event not in brief:
-                self._take_in(event)
+        come = self._connector.read()
+        since = now - self._offset - _PATIENCE if is_patient else sys.maxsize
+        for event in self._but_brief(self._pending + come, since):
+            self._take_in(event)
         if self._connector.lost:
             self._connector.lost = False
             self._forget()
         self._glances.look(now)
         if self._reapers.due:
             self._reapers.read(self._told)
-        return len(events)
+        return len(come)
 
-    def _take_brief(self, events: list[Event]) -> set[Event]:
+    def _but_brief(self, events: list[Event], since: int) -> list[Event]:
         """Takes in the children that were born and ended well within these events, and started nobody.
 
-        Most lives are of that kind: nothing need be remembered of them but that their parent's job has them.
+        Most lives are of that kind: nothing need be remembered of them but that their parent's job has them. Births
+        since a moment, of which nothing more is known, wait for their end. Returns the rest.
         """
-        births: dict[int, Event] = {}
-        brief: set[Event] = set()
-        for event in events:
-            what, when, task, pid, status, child, _, reaper = event
-            if what != EXIT:
-                births.pop(pid, None)
-                if what == FORK and status == child:
-                    births[child] = event
-            elif (birth := births.pop(pid, None)) is not None and task == pid and not status:
-                parent = self.lives.get(birth[3])
-                if parent is None or reaper not in (parent.pid, 0):
-                    continue
-                if not is_there(pid) and not is_group(pid):  # of a zombie the name can be read
-                    parent.unseen.add(Unseen(1, 0, when - birth[1]))
-                    if self.members is None or parent.pid in self.members:
-                        self._told.counted[b"", False] += 1
-                    brief.update((birth, event))
-        return brief
+        births: dict[int, int] = {}
+        over: set[int] = set()
+        ended: set[int] = set()
+        for place, event in enumerate(events):
+            what, _, task, pid, status, child, _, _ = event
+            born = births.pop(pid, None)
+            if what == FORK:
+                births.pop(child, None)  # of a thread
+                if status == child:
+                    births[child] = place
+            elif what == EXIT:
+                ended.add(pid)
+                if born is not None and task == pid and not status and self._was_brief(events[born], event):
+                    over.update((born, place))
+        waiting = [birth for birth in births.values() if events[birth][1] > since]
+        young = [birth for birth in waiting if events[birth][3] not in ended]
+        self._pending = [events[birth] for birth in young]
+        over.update(young)
+        return [event for place, event in enumerate(events) if place not in over]
+
+    def _was_brief(self, birth: Event, end: Event) -> bool:
+        pid, parent = birth[5], self.lives.get(birth[3])
+        if parent is None or end[7] not in (parent.pid, 0) or is_there(pid) or is_group(pid):
+            return False  # of a zombie the name can be read
+        parent.unseen.count(end[1] - birth[1])
+        if self.members is None or parent.pid in self.members:
+            self._told.counted[b"", False, parent.pgid, self._called(parent)] += 1
+        return True
+
+    def _called(self, parent: Life) -> bytes:
+        """The name of a parent, read once."""
+        parent.comm = parent.comm or self._probe.text(parent.pid, "comm").rstrip(b"\n")
+        return parent.comm
 
     def _take_in(self, event: Event) -> None:
         what, when, first, second, third, fourth, _, sixth = event
@@ -330,7 +368,7 @@ class Lifeline:
             self._bury(life, when, life.main_status if life.same_status else None, reaper)
         elif task == pid:
             self._pidfds.follow(life)
-            if life in self._pidfds and self._ended_stat(life) is None:
+            if life in self._pidfds and self._probe.ended_stat(life) is None:
                 self._pidfds.leave(life)  # too late: this is another process
 
     def _is_over(self, pid: int) -> bool:
@@ -348,7 +386,7 @@ class Lifeline:
         parent = self.lives.get(reaper)
         death = Death(life, when, reaper, status, parent, "connector" if status is not None else None)
         if is_there(life.pid):
-            self._read_last(death)
+            self._probe.read_last(death)
         elif is_group(life.pid):
             life.move(life.pid)  # it led one that outlives it
         if status is None and life in self._pidfds:
@@ -384,26 +422,6 @@ class Lifeline:
             return False  # another job has members left
         return death.ended - life.born < BRIEF or life.look is None
 
-    def _read_last(self, death: Death) -> None:
-        """The final figures, while nobody has waited for it."""
-        life = death.life
-        found = self._ended_stat(life)
-        if found is None:
-            return
-        name, fields = found
-        life.name = name
-        life.move(int(fields[PGRP]))
-        own = used(fields, USER, SYSTEM, MAJOR)
-        death.final = exact(own, cpu_clock(life.pid)), used(fields, CHILD_USER, CHILD_SYSTEM, CHILD_MAJOR)
-        death.moved = self._probe.io(life.pid)
-
-    def _ended_stat(self, life: Life) -> tuple[bytes, list[bytes]] | None:
-        """Its stat after its end; None if somebody has waited for it: its pid may have been used again."""
-        found = self._probe.stat(life.pid)
-        if found is None or found[1][STATE] not in _ENDED or not life.is_of(int(found[1][START])):
-            return None
-        return found
-
     def _ask_pidfds(self) -> None:
         for death in [one for one in self._untold if self._reapers.is_reaped(one)]:
             self._untold.remove(death)
@@ -418,7 +436,9 @@ class Lifeline:
             return
         # Of one that is older than our listening and was waited for at once, samples know the group.
         if (death.status == 0 and life.pgid not in (life.pid, 0)) or len(told.ends) >= MOST_ENDS:
-            told.counted[life.name, death.status != 0] += 1
+            parent = None if life.name else self.lives.get(life.parent)
+            starter = b"" if parent is None else self._called(parent)
+            told.counted[life.name, death.status != 0, life.pgid, starter] += 1
         else:
             if not life.name and life.parent and life.parent == death.reaper:
                 death.starter = self._probe.text(life.parent, "comm").rstrip(b"\n")

@@ -22,8 +22,8 @@ CPUS = os.cpu_count() or 1
 _LEAVING = 2 * 10**6
 # Between a reading of stat and of the clock: two halves of ticks, and a while on a busy processor.
 _APART = 5 * TICK
-# Ticks between the start of a process and the word of it.
-_LATE = HERTZ // 5
+# Ticks between the start of a process and the word of it: 30 on a machine with many more busy processes than cores.
+_LATE = HERTZ
 
 
 @dataclass(slots=True)
@@ -49,6 +49,11 @@ class Unseen:
     open: int = 0
     #: The most memory that a glance saw of one.
     memory: int = 0
+
+    def count(self, life: int) -> None:
+        """One more, which lived so long and was never looked at."""
+        self.exits += 1
+        self.open += life
 
     def add(self, other: "Unseen") -> None:
         self.exits += other.exits
@@ -111,6 +116,13 @@ class Life:
     grouped: int = 0
     moves: list[Move] = field(default_factory=list)
     unseen: Unseen = field(default_factory=Unseen)
+    #: What it was called when a nameless child of it first ended.
+    comm: bytes = b""
+
+    @property
+    def is_young(self) -> bool:
+        """Whether no sample can have shown it yet."""
+        return bool(self.born) and not self.is_sampled
 
     def note_sizes(self, sizes: Sizes) -> None:
         """What a glance saw of its memory."""
@@ -178,6 +190,7 @@ class Reading:
     moved: Moved | None
     deaths: list[Death]
     unseen: Unseen
+    moment: int
 
 
 @dataclass(slots=True)
@@ -193,14 +206,20 @@ class Interval:
     unseen: dict[int, Unseen] = field(default_factory=dict)
     #: Failures, and those who led a group.
     ends: list[Death] = field(default_factory=list)
-    #: How many others ended well, or failed beyond what is told one by one, by name and whether they failed.
-    counted: Counter[tuple[bytes, bool]] = field(default_factory=Counter)
+    #: How many others ended well, or failed beyond what is told one by one: by name, failure, process group, and the
+    #: name of who started them where their own is not known.
+    counted: Counter[tuple[bytes, bool, int, bytes]] = field(default_factory=Counter)
 
     def glanced(self) -> dict[int, int]:
         """Those with children that no sample saw, and the most memory that one of these had at a glance."""
         unseen = [*self.unseen.items(), *((one.pid, one.unseen) for one in self.readings)]
         pairs = sorted((some.memory, pid) for pid, some in unseen if some.exits)
         return {pid: memory for memory, pid in pairs}
+
+
+def all_deaths(interval: Interval) -> list[Death]:
+    """Of those that were waited for, whenever their parents were read."""
+    return [*interval.deaths, *(death for reading in interval.readings for death in reading.deaths)]
 
 
 def used(fields: list[bytes], user: int, system: int, major: int) -> Usage:

@@ -10,7 +10,7 @@ from vmsonar_archive.records import EventRow, JobInfoRow, JobRow
 from vmsonar.collectors.process.footprint import Footprint
 from vmsonar.collectors.process.lives import TICK, Death, Life, Moved, Usage
 from vmsonar.collectors.process.memory import JobMemory
-from vmsonar.host.cgroups import Membership
+from vmsonar.host.cgroups import BatchStep, Membership
 
 #: Flags of include/linux/sched.h.
 PF_EXITING = 0x00000004
@@ -38,6 +38,10 @@ class Identity:
     terminal: int
     #: What its user was told by: `process`, or `real_uid` for a setuid program.
     user_source: str = "process"
+    #: The step of a batch job that it works for.
+    batch: BatchStep | None = None
+    #: What a Python has loaded.
+    libraries: str | None = None
 
     def row_fields(self) -> dict[str, Any]:
         """What the info rows of a process and of its job have in common."""
@@ -309,14 +313,17 @@ def encode_job_info(
     """The info row, from the member that was seen first."""
     identity = first.identity
     assert identity is not None
-    slurm = identity.membership.slurm_job
+    batch = identity.batch
     return encode_row(
         JobInfoRow(
             series_id=job.series_id,
             pgid=job.pgid,
             start_ticks=job.start,
-            job_id=str(job.pgid if slurm is None else slurm),
-            job_source="process_group" if slurm is None else "slurm",
+            job_id=str(job.pgid) if batch is None else batch.job or batch.sluid,
+            job_source="process_group" if batch is None else "slurm",
+            batch_step=batch.step if batch else None,
+            batch_source=batch.source if batch else None,
+            sluid=batch.sluid if batch else None,
             started=started,
             first_seen=first_seen,
             **facts,

@@ -2,10 +2,24 @@
 
 import os
 
-from vmsonar.collectors.process.lives import Moved, cpu_clock
-from vmsonar.host.proc_pid import parse_io, split_stat
+from vmsonar.collectors.process.lives import Death, Life, Moved, cpu_clock, exact, used
+from vmsonar.host.proc_pid import (
+    CHILD_MAJOR,
+    CHILD_SYSTEM,
+    CHILD_USER,
+    MAJOR,
+    PGRP,
+    START,
+    STATE,
+    SYSTEM,
+    USER,
+    parse_io,
+    split_stat,
+)
 
 _FILE = 4096
+# States of a process that has ended: zombie, dead.
+_ENDED = (b"Z", b"X")
 
 
 class Probe:
@@ -20,6 +34,26 @@ class Probe:
             return split_stat(text)
         except ValueError:
             return None
+
+    def ended_stat(self, life: Life) -> tuple[bytes, list[bytes]] | None:
+        """Its stat after its end; None if somebody has waited for it: its pid may have been used again."""
+        found = self.stat(life.pid)
+        if found is None or found[1][STATE] not in _ENDED or not life.is_of(int(found[1][START])):
+            return None
+        return found
+
+    def read_last(self, death: Death) -> None:
+        """The final figures, while nobody has waited for it."""
+        life = death.life
+        found = self.ended_stat(life)
+        if found is None:
+            return
+        name, fields = found
+        life.name = name
+        life.move(int(fields[PGRP]))
+        own = used(fields, USER, SYSTEM, MAJOR)
+        death.final = exact(own, cpu_clock(life.pid)), used(fields, CHILD_USER, CHILD_SYSTEM, CHILD_MAJOR)
+        death.moved = self.io(life.pid)
 
     def io(self, pid: int) -> Moved | None:
         io = parse_io(self.text(pid, "io"))

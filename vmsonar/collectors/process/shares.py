@@ -41,6 +41,8 @@ class Shares:
         self._now = now
         self._is_whole = is_whole
         self._strays = strays
+        #: What process 1 gained by children that nobody knew.
+        self.orphaned = 0
 
     def share(self, batch: Batch) -> None:
         """Credits CPU time."""
@@ -149,12 +151,14 @@ class Shares:
             job.credit(part(batch.rest, amount, left))
             if job is not home:
                 job.doubt(low=amount, high=max(0, caps[job] - amount))
+        if batch.reaper.pid == 1:
+            self.orphaned += kept
         home.credit(part(batch.rest, kept, left))
         home.doubt(low=kept, high=sum(amount for job, amount in given.items() if job is not home))
 
     def _keeper(self, home: Job, caps: dict[Job, int]) -> Job:
-        """The parent's job, unless all who may have used the time are another user's."""
-        users = {job.uid for job in caps}
+        """The parent's job, unless all who may have used the time are recorded, and another user's."""
+        users = {job.uid if job.is_shown else None for job in caps}
         if len(users) == 1 and (uid := users.pop()) is not None and home.uid != uid:
             return self._strays(uid)
         return home
@@ -179,7 +183,7 @@ class Shares:
             self.lost_io(child)
 
     def lost_io(self, child: Process) -> None:
-        if child.job is not None and child.moved is not None and not has_final(child):
+        if child.job is not None and child.moved is not None and not _has_final_io(child):
             child.job.is_partial_io = child.job.is_dirty = True
 
     def share_io(self, batch: Batch) -> None:
@@ -188,7 +192,9 @@ class Shares:
         if rest is None or home is None:
             return
         others = {
-            child.job for child in batch.children if child.job not in (None, home) and not has_final(child)
+            child.job
+            for child in batch.children
+            if child.job not in (None, home) and not _has_final_io(child)
         }
         if not batch.children and not (batch.unseen and batch.unseen.exits):
             batch.reaper.io_pace = sum(rest)
@@ -215,6 +221,17 @@ def _scaled(wanted: dict[Job, int], most: int) -> dict[Job, int]:
 
 def has_final(process: Process) -> bool:
     return process.death is not None and process.death.final is not None and process.job is not None
+
+
+def _has_final_io(process: Process) -> bool:
+    """It may have been waited for between the reading of its times and that of its bytes."""
+    death = process.death
+    if death is None or process.job is None:
+        return False
+    account = death.account
+    return death.moved is not None or (
+        account is not None and process.moved == (account.read_bytes, account.write_bytes)
+    )
 
 
 def _busiest(batch: Batch, home: Job | None) -> Job | None:
