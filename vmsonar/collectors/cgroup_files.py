@@ -117,6 +117,14 @@ def _v1_memory_limit(text: bytes) -> Fields:
     return {"memory_limit": None if unlimited else limit, "memory_unlimited": unlimited}
 
 
+def _v1_swap_limit(both: bytes, memory: bytes) -> Fields:
+    """The limit of memory and swap together, and that of memory: with none on memory alone the rest has none either."""
+    together, alone = _number(both), _number(memory)
+    if together is None or alone is None:
+        return {}
+    return {"swap_limit": max(0, together - alone) if together < _UNLIMITED else None}
+
+
 def _v1_failures(text: bytes) -> Fields:
     """How often the limit was met; 0 is no proof, since a limit on memory with swap is met first and goes uncounted."""
     return {"oom_events": _number(text), "memory_max_events": _number(text) or None}
@@ -212,6 +220,9 @@ V1_SOURCES: tuple[CgroupSource, ...] = (
     ),
     CgroupSource("memory", (("memory.limit_in_bytes",),), _v1_memory_limit, rare=True),
     CgroupSource(
+        "memory", (("memory.memsw.limit_in_bytes",), ("memory.limit_in_bytes",)), _v1_swap_limit, rare=True
+    ),
+    CgroupSource(
         "blkio",
         (
             ("blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_service_bytes"),
@@ -240,6 +251,7 @@ V2_SOURCES: tuple[CgroupSource, ...] = (
     ),
     CgroupSource(PRESSURE, (("memory.pressure",),), partial(_v2_pressure, "memory")),
     CgroupSource("memory", (("memory.max",),), _v2_memory_max, rare=True),
+    CgroupSource("memory", (("memory.swap.max",),), _only("swap_limit"), rare=True),
     CgroupSource("io", (("io.stat",),), _v2_io_stat),
     CgroupSource(PRESSURE, (("io.pressure",),), partial(_v2_pressure, "io")),
     CgroupSource("pids", (("pids.current",),), _only("processes")),

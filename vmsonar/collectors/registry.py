@@ -37,6 +37,8 @@ COLLECTORS: tuple[Entry, ...] = (
     Entry("fabric", "vmsonar.collectors.fabric", "FabricCollector"),
     Entry("pressure", "vmsonar.collectors.pressure", "PressureCollector"),
     Entry("container", "vmsonar.collectors.container.collector"),
+    Entry("cgroup", "vmsonar.collectors.container.units", "UnitCollector"),
+    Entry("slurm", "vmsonar.collectors.slurm.collector", "SlurmCollector"),
     Entry("gpu", "vmsonar.collectors.gpu.nvidia.collector", vendors=("nvidia",)),
     Entry("gpu", "vmsonar.collectors.gpu.drm.collector", vendors=("amd", "intel")),
     Entry("energy", "vmsonar.collectors.energy"),

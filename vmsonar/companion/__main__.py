@@ -1,17 +1,15 @@
 """The companion's entry: `python -m vmsonar.companion --listen PATH` as a unit, `--fd N` as the daemon's child."""
 
-import argparse
 import resource
 import signal
 import socket
-import sys
 import threading
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-
-from vmsonar_archive.system.errors import VmsonarError
-from vmsonar_archive.system.text import printable
+from typing import NoReturn
 
 from vmsonar.companion.api import CompanionSettings
+from vmsonar.companion.entry import start
 from vmsonar.companion.follow import Follower
 from vmsonar.companion.hub import Hub
 from vmsonar.companion.listeners import listen_on
@@ -22,9 +20,7 @@ _MAX_DATA = 256 * 1024 * 1024
 _MAX_DESCRIPTORS = 16_384
 
 
-def main() -> int:
-    """Follows the engines until told to stop, or until the daemon that started it is gone."""
-    options = _parse(sys.argv[1:])
+def _run(options: Namespace) -> int:
     sockets, settings = _settings(options)
     resource.setrlimit(resource.RLIMIT_DATA, (_MAX_DATA, _MAX_DATA))
     hub = Hub(Lives(settings.host, limit=_descriptors() // 2))
@@ -50,13 +46,7 @@ def _descriptors() -> int:
     return wanted
 
 
-def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="vmsonar.companion", description="Tells vmsonar what containers are called."
-    )
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--listen", metavar="PATH", help="a socket to make, for the sampler to connect to")
-    where.add_argument("--fd", type=int, metavar="N", help="a connected socket inherited from the sampler")
+def _add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="read sockets, labels and command_line here"
     )
@@ -65,10 +55,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--command-line", default="program", choices=("none", "program", "full"))
     parser.add_argument("--answer-seconds", type=float, default=CompanionSettings().answer_seconds)
     parser.add_argument("--window-seconds", type=float, default=CompanionSettings().window_seconds)
-    return parser.parse_args(arguments)
 
 
-def _settings(options: argparse.Namespace) -> tuple[list[str], CompanionSettings]:
+def _settings(options: Namespace) -> tuple[list[str], CompanionSettings]:
     """From the arguments where they name sockets, else from the configuration file."""
     waits = {"answer_seconds": options.answer_seconds, "window_seconds": options.window_seconds}
     if options.socket:
@@ -101,9 +90,10 @@ def _stop_on_signals(hub: Hub) -> threading.Event:
     return stopping
 
 
+def main() -> NoReturn:
+    """Follows the engines until told to stop, or until the daemon that started it is gone."""
+    start("vmsonar.companion", "Tells vmsonar what containers are called.", _add_options, _run)
+
+
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except VmsonarError as failure:
-        print(f"vmsonar.companion: {printable(str(failure))}", file=sys.stderr)
-        sys.exit(failure.exit_code)
+    main()

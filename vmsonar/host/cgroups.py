@@ -1,4 +1,4 @@
-"""Which container and which batch job a process is in, from /proc/PID/cgroup (cgroups(7))."""
+"""Which container, batch job and unit a process is in, from /proc/PID/cgroup (cgroups(7))."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,18 @@ from typing import NamedTuple
 _CONTAINER = re.compile(
     r"/(?:[^/:]*:)?(?:(?P<prefix>[a-z][a-z_-]*)[-:])?(?P<id>[0-9a-f]{64})(?:\.scope)?(?=/|$)", re.ASCII
 )
-_SLURM = re.compile(r"/(?:[^/]*slurmstepd\.scope|slurm(?:_[^/]*)?/uid_\d+)/job_(\d+)(?=/|$)", re.ASCII)
+# Up to 25.11 the group is named after the job's number, from 26.05 on after its SLUID. A step daemon has a group beside
+# that of the tasks.
+_SLURM = re.compile(
+    r"/(?:[^/]*slurmstepd\.scope|slurm(?:_[^/]*)?/uid_\d+)/"
+    r"(?:job_(?P<job>\d{1,10})|(?P<sluid>s[0-9A-HJKMNP-TV-Z]{8,24}))(?=/|$)"
+    r"(?:/step_(?P<step>\w{1,24})(?=/|$)(?P<daemon>/slurm$)?)?",
+    re.ASCII,
+)
+# Below their own manager users name groups as they like.
+_USERS_OWN = re.compile(r"/user(?:\.slice|@\d+\.service)/", re.ASCII)
+_POD = re.compile(r"/kubepods[^/]*/(?:[^/]*/)?[^/]*pod[0-9a-f_-]{32,36}(?:\.slice)?(?=/|$)", re.ASCII)
+_UNIT = re.compile(r"/(?P<name>[^/]+)\.(?P<type>service|scope)(?=/|$)")
 
 _ENGINES = {
     "docker": "docker",
@@ -25,15 +36,36 @@ _DELETED = " (deleted)"
 CHARGED = ("memory", "pids", "cpu")
 
 
+class BatchStep(NamedTuple):
+    """The step of a batch job that a process works for, by its number or its SLUID, and what told it."""
+
+    job: str | None
+    step: str | None
+    sluid: str | None = None
+    source: str = "cgroup"
+
+
+class Unit(NamedTuple):
+    """A control group that people have a name for and that is no container; its kind is one of UNITS."""
+
+    kind: str
+    path: str
+
+
+#: Kinds of units: jobs and steps of Slurm, services, login sessions and other scopes of systemd, Kubernetes' pods.
+UNITS = ("slurm", "service", "session", "scope", "pod")
+
+
 class Membership(NamedTuple):
     """Where a process belongs; `path` ends at the container's own group, where there is one."""
 
     container_id: str | None
     engine: str | None
-    slurm_job: int | None
+    batch: BatchStep | None
     path: str | None
     #: The groups that its memory, its tasks and its CPU time are charged to.
     charged: tuple[str | None, ...] = ()
+    units: tuple[Unit, ...] = ()
 
 
 def membership(text: bytes) -> Membership:
@@ -48,11 +80,12 @@ def membership(text: bytes) -> Membership:
         matches = list(_containers_in(path))
         if len(matches) > depth:
             depth, found = len(matches), matches[-1]
-    job = next((int(jobs[-1]) for path in distinct if (jobs := _SLURM.findall(path))), None)
+    batch = next((told for path in distinct if (told := batch_step(path)) is not None), None)
     charged = tuple(by_controller.get(name, by_controller.get("")) for name in CHARGED)
+    units = tuple(dict.fromkeys(unit for path in distinct for unit in _units_in(path)))
     if found is None:
-        return Membership(None, None, job, _own_path(by_controller), charged)
-    return Membership(found["id"], _engine(found), job, found.string[: found.end()], charged)
+        return Membership(None, None, batch, _own_path(by_controller), charged, units)
+    return Membership(found["id"], _engine(found), batch, found.string[: found.end()], charged, units)
 
 
 def controller_paths(text: bytes) -> dict[str, str]:
@@ -72,6 +105,35 @@ def container_path(path: str, container_id: str) -> str | None:
         if match["id"] == container_id:
             return path[: match.end()]
     return None
+
+
+def batch_step(path: str) -> BatchStep | None:
+    """The innermost one; a step daemon works for no job."""
+    told = [match for match in _slurm_in(path) if not match["daemon"]]
+    return BatchStep(told[-1]["job"], told[-1]["step"], told[-1]["sluid"]) if told else None
+
+
+def _slurm_in(path: str) -> list[re.Match[str]]:
+    return [] if _USERS_OWN.search(path) else list(_SLURM.finditer(path))
+
+
+def _units_in(path: str) -> Iterator[Unit]:
+    """The units on a path, the inner ones first; of systemd's own the innermost that is around no container."""
+    for match in _slurm_in(path):
+        if match["step"]:
+            yield Unit("slurm", path[: match.end("step")])
+        yield Unit("slurm", path[: match.end("job") if match["job"] else match.end("sluid")])
+        return
+    if (pod := _POD.search(path)) is not None:
+        yield Unit("pod", path[: pod.end()])
+    elif next(_containers_in(path), None) is None:
+        for match in list(_UNIT.finditer(path))[-1:]:
+            kind = (
+                "session"
+                if match["type"] == "scope" and match["name"].startswith("session-")
+                else match["type"]
+            )
+            yield Unit(kind, path[: match.end()])
 
 
 def _containers_in(path: str) -> Iterator[re.Match[str]]:

@@ -14,6 +14,8 @@ ProcessKey = tuple[int, int]
 
 # Dead processes are forgotten when they outnumber the living by this.
 _SLACK = 1000
+# So many digits fit 64 bits.
+_DIGITS = 18
 
 
 class SonarMachine(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +47,15 @@ class Infos(Stamp, kw_only=True):
 
     job_info: list[JobInfoRow] = msgspec.field(default_factory=list)
     process_info: list[ProcessInfoRow] = msgspec.field(default_factory=list)
+
+
+class Carried(msgspec.Struct, frozen=True):
+    """What the metrics of the next sample depend on beside the records themselves: so they come out the same again."""
+
+    boot: str = ""
+    booted: int = 0
+    #: Each meter's last reading, when that was, and the sum.
+    meters: dict[str, tuple[int, int, int]] = {}
 
 
 class History:
@@ -94,8 +105,9 @@ class History:
             contained = row.container_id is not None or bool(row.contained)
             self.processes[row.pid, row.start_ticks] = SonarProcess(user, row.program, contained)
         for job in sample.job_info:
-            if job.job_source == "slurm" and job.job_id is not None and job.job_id.isdigit():
-                self.batch_jobs[job.pgid] = int(job.job_id)
+            number = number_of(job.job_id) if job.job_source == "slurm" else None
+            if number is not None:
+                self.batch_jobs[job.pgid] = number
             else:
                 self.batch_jobs.pop(job.pgid, None)
 
@@ -117,6 +129,11 @@ class History:
         self.batch_jobs.clear()
         self.ticks.clear()
         self.ticks_at = None
+
+
+def number_of(text: str | None) -> int | None:
+    """The number of a batch job; None for a name, or what no table could hold."""
+    return int(text) if text and len(text) <= _DIGITS and text.isascii() and text.isdigit() else None
 
 
 def in_seconds(time: datetime) -> str:

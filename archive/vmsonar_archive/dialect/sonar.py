@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from vmsonar_archive.dialect.batch import cluster_message, job_messages
 from vmsonar_archive.dialect.history import History, HostName, SonarMachine, SonarProcess, in_seconds
 from vmsonar_archive.records import (
     DISK_COUNTERS,
@@ -30,6 +31,9 @@ _EPOCH_BASE = 1577836800
 _META = {"producer": "vmsonar", "version": "1.0.0"}
 
 Attributes = dict[str, Any]
+#: Topics and files of batch jobs and of their cluster.
+Batch = Literal["job", "cluster"]
+BATCH_KINDS: tuple[Batch, ...] = ("job", "cluster")
 encode = msgspec.json.Encoder().encode
 
 
@@ -69,6 +73,15 @@ class Sonar:
         known.learn_ticks(sample)
         return attributes
 
+    def batch(self, sample: Sample) -> list[tuple[Batch, Attributes]]:
+        """What a sample tells of batch jobs and of their cluster, as messages of their own."""
+        found: list[tuple[Batch, Attributes]] = [
+            ("job", told) for told in job_messages(sample.batch_job, sample.time, self.cluster)
+        ]
+        if sample.cluster:
+            found.append(("cluster", cluster_message(sample.cluster, sample.time, self.cluster)))
+        return found
+
     def pass_over(self, sample: Sample) -> None:
         """Learns from a sample without converting it."""
         self.known.learn_infos(sample)
@@ -82,9 +95,11 @@ class Sonar:
         return {**self._head(sample), "detail": ": ".join(words)}
 
 
-def envelope(kind: Literal["sample", "sysinfo"], attributes: Attributes) -> bytes:
+def envelope(kind: Literal["sample", "sysinfo"] | Batch, attributes: Attributes) -> bytes:
     """The message: one compact JSON object without a newline."""
-    return encode({"meta": _META, "data": {"type": kind, "attributes": attributes}})
+    return encode(
+        {"meta": _META, "data": {"type": "jobs" if kind == "job" else kind, "attributes": attributes}}
+    )
 
 
 def _sysinfo(info: SysInfo) -> dict[str, Any]:

@@ -3,8 +3,14 @@
 Types only: units, meanings and sensitivities stand on the fields; and sets of records. Imports no other room.
 """
 
+from vmsonar_archive.records.batch import BatchJobRow, ClusterRow
 from vmsonar_archive.records.command_run import CommandRunRow
-from vmsonar_archive.records.container import ContainerDevice, ContainerInfoRow, ContainerRow
+from vmsonar_archive.records.container import (
+    CgroupRow,
+    ContainerDevice,
+    ContainerInfoRow,
+    ContainerRow,
+)
 from vmsonar_archive.records.events import CostRow, EventRow, GapRow
 from vmsonar_archive.records.fields import Row
 from vmsonar_archive.records.filesystem import FilesystemRow
@@ -20,7 +26,7 @@ from vmsonar_archive.records.node import (
     PressureRow,
 )
 from vmsonar_archive.records.process import JobInfoRow, JobRow, ProcessInfoRow, ProcessRow
-from vmsonar_archive.records.sample import FORMAT, KINDS, Sample, Stamp
+from vmsonar_archive.records.sample import FORMAT, KINDS, SERIES_KEYS, Sample, Stamp
 from vmsonar_archive.records.sysinfo import Capability, Card, Disk, Engine, Interface, SysInfo
 
 __all__ = [
@@ -28,8 +34,12 @@ __all__ = [
     "DISK_COUNTERS",
     "FORMAT",
     "KINDS",
+    "SERIES_KEYS",
+    "BatchJobRow",
     "Capability",
     "Card",
+    "CgroupRow",
+    "ClusterRow",
     "CommandRunRow",
     "ContainerDevice",
     "ContainerInfoRow",

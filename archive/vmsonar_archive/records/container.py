@@ -1,6 +1,6 @@
 """Rows about containers: what their control groups count, and what their engine calls them."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, get_type_hints
 
 import msgspec
 
@@ -97,6 +97,12 @@ class ContainerRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     swap_used: Annotated[
         Bytes | None, about("swap alone: total_swap of memory.stat, or memory.swap.current")
     ] = None
+    swap_limit: Annotated[
+        Bytes | None,
+        about(
+            "most swap it may use, null without a limit; memory.swap.max, or memory.memsw.limit_in_bytes less the limit"
+        ),
+    ] = None
     oom_events: Annotated[Count | None, about("memory.failcnt, or oom of memory.events")] = None
     oom_kills: Annotated[Count | None, about("oom_kill of memory.oom_control or memory.events")] = None
     memory_max_events: Annotated[
@@ -135,6 +141,47 @@ class ContainerRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     memory_full_time: Annotated[Microseconds | None, about("full of memory.pressure")] = None
     io_some_time: Annotated[Microseconds | None, about("some of io.pressure")] = None
     io_full_time: Annotated[Microseconds | None, about("full of io.pressure")] = None
+
+
+class _Unit(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One unit that is no container in one sample: a Slurm job or step, a service, a session, a scope, a pod."""
+
+    cgroup: Annotated[
+        Text, about("control group path; with cgroup_inode it names the unit", Sensitivity.PATH)
+    ]
+    cgroup_kind: Annotated[Choice, about("slurm, service, session, scope or pod: what it is")]
+    unit_name: Annotated[
+        Text | None, about("name of the service, session, scope or pod", Sensitivity.LABEL)
+    ] = None
+    batch_job: Annotated[Identifier | None, about("number or SLUID of the batch job whose it is")] = None
+    batch_step: Annotated[Text | None, about("step of the batch job; null in the row of the whole job")] = (
+        None
+    )
+
+
+# What its control group counts is said of a unit in the words that a container's row has for it.
+_OF_CONTAINERS = {"container_id", "start_boottime", "received_bytes", "received_packets", "sent_bytes", "sent_packets",
+                  "network_namespace", "network_since", "network_shared"}  # fmt: skip
+if TYPE_CHECKING:
+
+    class CgroupRow(_Unit, ContainerRow, kw_only=True):
+        """The fields of a unit and those of a container that its control group counts."""
+
+        container_id: str = ""
+else:
+    CgroupRow = msgspec.defstruct(
+        "CgroupRow",
+        [
+            (name, hint, None)
+            for name, hint in get_type_hints(ContainerRow, include_extras=True).items()
+            if name not in _OF_CONTAINERS
+        ],
+        bases=(_Unit,),
+        namespace={"__doc__": _Unit.__doc__},
+        module=__name__,
+        kw_only=True,
+        omit_defaults=True,
+    )
 
 
 class ContainerInfoRow(Owner, kw_only=True, gc=True):

@@ -37,9 +37,7 @@ class EventRow(Row, kw_only=True):
     start_ticks: Annotated[Ticks | None, about("start of that process or job after boot")] = None
     container_id: Annotated[Identifier | None, about("container it is about")] = None
     gpu_uuid: Annotated[Identifier | None, about("GPU it is about")] = None
-    subject: Annotated[
-        Choice | None, about("what an exit is of: process, job, container, unit, batch_job or run")
-    ] = None
+    subject: Annotated[Choice | None, about("what an exit is of: process, job, container or run")] = None
     program: Annotated[Text | None, about("name of the program it is about", Sensitivity.COMMAND)] = None
     started_by: Annotated[
         Text | None,
@@ -50,7 +48,7 @@ class EventRow(Row, kw_only=True):
     core_dumped: Annotated[Flag | None, about("the signal left a core dump, or would have")] = None
     exit_source: Annotated[
         Choice | None,
-        about("who told how it ended: connector, pidfd, accounts, engine, systemd, slurm or run"),
+        about("who told how it ended: connector, pidfd, accounts, engine or run"),
     ] = None
     runtime: Annotated[Nanoseconds | None, about("from its birth to its end")] = None
     exits: Annotated[
@@ -60,7 +58,8 @@ class EventRow(Row, kw_only=True):
     user_ticks: Annotated[Ticks | None, about("last total of user time")] = None
     system_ticks: Annotated[Ticks | None, about("last total of kernel time")] = None
     cpu_time: Annotated[
-        Nanoseconds | None, about("CPU time of a container, or of what ended, at its end")
+        Nanoseconds | None,
+        about("CPU time of a container, or of what ended, at its end; null where only samples saw it"),
     ] = None
     amount: Annotated[
         Nanoseconds | None, about("by how much the clock stepped, or how long the machine slept")

@@ -95,6 +95,14 @@ class ProcessInfoRow(Owner, kw_only=True):
         Text | None,
         about("command line as the command_line setting allows; /proc/PID/cmdline", Sensitivity.COMMAND),
     ] = None
+    libraries: Annotated[
+        Text | None,
+        about(
+            "packages of which a Python that has worked for 5 s has loaded compiled modules, joined by commas; "
+            "/proc/PID/maps, where it may be read",
+            Sensitivity.COMMAND,
+        ),
+    ] = None
     container_id: Annotated[Identifier | None, about("container; last 64-hex id in /proc/PID/cgroup")] = None
     contained: Annotated[
         Flag | None, about("in a user or mount namespace of its own without a known container engine")
@@ -223,6 +231,16 @@ class JobInfoRow(Owner, kw_only=True):
     job_source: Annotated[
         Choice | None,
         about("process_group, slurm or no_group (time of a user that cannot be told apart): what it is"),
+    ] = None
+    batch_step: Annotated[
+        Text | None, about("step of the batch job: batch, extern, interactive or a number")
+    ] = None
+    batch_source: Annotated[
+        Choice | None,
+        about("what told the batch job: cgroup, or ancestor (its step daemon, whose descendant it is)"),
+    ] = None
+    sluid: Annotated[
+        Identifier | None, about("the batch job's SLUID, where its control group has that name")
     ] = None
     started: Annotated[Time | None, about("start as wall time")] = None
     first_seen: Annotated[Time | None, about("time of the sample that saw it first")] = None

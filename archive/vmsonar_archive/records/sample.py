@@ -4,8 +4,9 @@ from typing import Annotated, get_args
 
 import msgspec
 
+from vmsonar_archive.records.batch import BatchJobRow, ClusterRow
 from vmsonar_archive.records.command_run import CommandRunRow
-from vmsonar_archive.records.container import ContainerInfoRow, ContainerRow
+from vmsonar_archive.records.container import CgroupRow, ContainerInfoRow, ContainerRow
 from vmsonar_archive.records.events import CostRow, EventRow, GapRow
 from vmsonar_archive.records.fields import IN_64_BITS, Nanoseconds, Time, about
 from vmsonar_archive.records.filesystem import FilesystemRow
@@ -47,10 +48,13 @@ class Sample(Stamp, kw_only=True):
     gpu_process: list[GpuProcessRow] = []
     container: list[ContainerRow] = []
     container_info: list[ContainerInfoRow] = []
+    cgroup: list[CgroupRow] = []
     job: list[JobRow] = []
     job_info: list[JobInfoRow] = []
     process: list[ProcessRow] = []
     process_info: list[ProcessInfoRow] = []
+    batch_job: list[BatchJobRow] = []
+    cluster: list[ClusterRow] = []
     command_run: list[CommandRunRow] = []
     event: list[EventRow] = []
     gap: list[GapRow] = []
@@ -60,4 +64,26 @@ class Sample(Stamp, kw_only=True):
 #: The kinds in the order in which they stand in a sample, each with its row.
 KINDS: dict[str, type[msgspec.Struct]] = {
     kind: get_args(rows)[0] for kind, rows in Sample.__annotations__.items()
+}
+
+#: What tells the rows of a kind in one sample apart, and names a series in consecutive ones.
+SERIES_KEYS: dict[str, tuple[str, ...]] = {
+    "cpu": ("cpu_index",),
+    "disk": ("device", "device_major", "device_minor"),
+    "filesystem": ("device_major", "device_minor"),
+    "netfs": ("device_major", "device_minor"),
+    "net": ("interface",),
+    "fabric": ("fabric_device", "fabric_port"),
+    "pressure": ("resource",),
+    "energy": ("meter",),
+    "gpu": ("gpu_uuid",),
+    "gpu_process": ("gpu_uuid", "pid"),
+    "command_run": ("pid",),
+    "container": ("container_id",),
+    "container_info": ("container_id",),
+    "cgroup": ("cgroup",),
+    "job": ("pgid", "start_ticks"),
+    "job_info": ("pgid", "start_ticks"),
+    "process": ("pid", "start_ticks"),
+    "process_info": ("pid", "start_ticks"),
 }

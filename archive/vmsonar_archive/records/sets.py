@@ -38,8 +38,13 @@ class RecordSet:
 
     def add(self, stamp: Stamp) -> bool:
         """Adds a record; False when it was there before."""
-        firsts, lasts = self._ranges.setdefault((stamp.run, stamp.boot), ([], []))
-        seq = stamp.seq
+        key, seq = (stamp.run, stamp.boot), stamp.seq
+        ranges = self._ranges.get(key)
+        if ranges is None:
+            if self._left <= 0:
+                return True
+            ranges = self._ranges[key] = [], []
+        firsts, lasts = ranges
         if lasts and seq == lasts[-1] + 1:
             lasts[-1] = seq
             return True

@@ -1,26 +1,24 @@
 """The tree that Sonar's analysers read: YYYY/MM/DD/0+sample-<host>.json, a line per record."""
 
-import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import Any, BinaryIO, Literal
 
 from vmsonar_archive.dialect.sonar import Sonar, envelope
 from vmsonar_archive.format.layout import day_path
-from vmsonar_archive.read.findings import Code, Finding
+from vmsonar_archive.read.findings import Finding
 from vmsonar_archive.read.reader import Archive, open_archive
 from vmsonar_archive.records import Sample, SysInfo
-from vmsonar_archive.records.sets import RecordSet
-from vmsonar_archive.system.errors import VmsonarError
 from vmsonar_archive.system.files import beneath
 from vmsonar_archive.write.outputs import SONAR, guard
 
+from vmsonar_inspect.export.records import by_archive, each_once, file_name
 from vmsonar_inspect.tables.where import Origin
 
-Record = TypeVar("Record", Sample, SysInfo)
-
+#: Kind and host in the names of these files, as their readers look for them.
+BATCH_FILES = {"job": ("job", "slurm"), "cluster": ("cluzter", "slurm")}
 # Days that are kept open; each costs a descriptor.
 _MOST_OPEN = 16
 
@@ -36,7 +34,7 @@ class SonarTree:
         self.lines = 0
 
     def write(self, kind: str, host: str, time: datetime, line: bytes) -> None:
-        path = beneath(self._folder, day_path(time.date()), f"0+{kind}-{_safe(host)}.json")
+        path = beneath(self._folder, day_path(time.date()), f"0+{kind}-{file_name(host)}.json")
         self._file(path).write(line + b"\n")
         self.lines += 1
 
@@ -66,13 +64,6 @@ class SonarTree:
             temporary.unlink(missing_ok=True)
 
 
-def _safe(host: str) -> str:
-    """A host name made safe as a file name."""
-    return (
-        "".join(letter if letter.isalnum() or letter in "-._" else "_" for letter in host).lstrip(".") or "_"
-    )
-
-
 def export_sonar(
     origins: Iterable[Origin], folder: Path, cluster: str, *, force: bool = False
 ) -> tuple[SonarTree, list[Finding]]:
@@ -81,7 +72,7 @@ def export_sonar(
     findings: list[Finding] = []
     names: set[str] = set()
     try:
-        for group in _by_archive(origins, findings).values():
+        for group in by_archive(origins, findings).values():
             with ExitStack() as stack:
                 archives = [stack.enter_context(open_archive(path)) for path in group]
                 _export_archive(archives, tree, cluster, names)
@@ -91,19 +82,6 @@ def export_sonar(
         tree.abandon()
         raise
     return tree, findings
-
-
-def _by_archive(origins: Iterable[Origin], findings: list[Finding]) -> dict[str, list[Path]]:
-    groups: dict[str, list[Path]] = {}
-    for origin in origins:
-        try:
-            with open_archive(origin.path) as archive:
-                groups.setdefault(archive.identity.archive, []).append(origin.path)
-                if (trouble := archive.source.trouble()) is not None:
-                    findings.append(Finding.of(Code.CORRUPT, origin.place, trouble))
-        except VmsonarError as error:
-            findings.append(Finding.of(Code.CORRUPT, origin.place, str(error)))
-    return groups
 
 
 def _export_archive(archives: list[Archive], tree: SonarTree, cluster: str, names: set[str]) -> None:
@@ -124,13 +102,9 @@ def _export_archive(archives: list[Archive], tree: SonarTree, cluster: str, name
         attributes["node"] = name_of(attributes["node"])
         tree.write(kind, attributes["node"], record.time, envelope(kind, attributes))
 
-    for info in _once(archive.sysinfos() for archive in archives):
+    for info in each_once(archive.sysinfos() for archive in archives):
         write("sysinfo", info, sonar.sysinfo(info))
-    for sample in _once(archive.samples() for archive in archives):
+    for sample in each_once(archive.samples() for archive in archives):
         write("sample", sample, sonar.sample(sample))
-
-
-def _once(streams: Iterable[Iterator[Record]]) -> Iterator[Record]:
-    """The records of overlapping archives in order, each once."""
-    seen = RecordSet()
-    return filter(seen.add, heapq.merge(*streams, key=lambda record: record.seq))
+        for kind, attributes in sonar.batch(sample):
+            tree.write(*BATCH_FILES[kind], sample.time, envelope(kind, attributes))

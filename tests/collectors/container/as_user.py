@@ -87,6 +87,8 @@ def _fork(account: Account, groups: Sequence[int], work: Callable[[], object], s
         os.setresuid(account.uid, account.uid, account.uid)
         work()
         code = 0
+    except SystemExit:
+        pass  # how a companion leaves
     except BaseException:
         traceback.print_exc()
     finally:

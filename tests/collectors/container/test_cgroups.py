@@ -69,26 +69,81 @@ def test_what_is_no_container_is_none(text):
     assert membership(f"{text}\n".encode())[:4] == (None, None, None, text[3:])
 
 
-JOBS = [
-    ("0::/system.slice/slurmstepd.scope/job_4242/step_0/user/task_0", 4242),
-    ("0::/system.slice/node7_slurmstepd.scope/job_4242/step_batch", 4242),
-    ("4:memory:/slurm/uid_1000/job_77/step_0/task_0", 77),
-    ("4:memory:/slurm_node7/uid_1000/job_77/step_batch\n0::/", 77),
+SLUID = "sKH47TZ5X9J000"
+STEPS = [
+    ("0::/system.slice/slurmstepd.scope/job_4242/step_0/user/task_0", ("4242", "0", None)),
+    ("0::/system.slice/node7_slurmstepd.scope/job_4242/step_batch", ("4242", "batch", None)),
+    ("4:memory:/slurm/uid_1000/job_77/step_0/task_0", ("77", "0", None)),
+    ("4:memory:/slurm_node7/uid_1000/job_77/step_batch\n0::/", ("77", "batch", None)),
+    ("4:memory:/slurm/uid_1000/job_77\n0::/", ("77", None, None)),
+    (f"0::/system.slice/slurmstepd.scope/{SLUID}/step_extern/user/task_0", (None, "extern", SLUID)),
+    ("0::/system.slice/slurmstepd.scope/job_7/step_batch/slurm", None),
+    ("0::/system.slice/slurmstepd.scope/system", None),
     ("0::/user.slice/job_5", None),
+    ("0::/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope/job_5/step_0", None),
+    ("0::/user.slice/user-1000.slice/user@1000.service/slurm/uid_1/job_5", None),
     ("0::/slurm/job_x", None),
+    ("0::/slurm/uid_0/job_12345678901/step_0", None),
+    ("0::/slurm/uid_0/job_5;rm/step_0", None),
+    ("0::/slurm/uid_0/job_5/step_../task_0", ("5", None, None)),
 ]
 
 
-@pytest.mark.parametrize(("text", "job"), JOBS)
-def test_a_batch_job_is_told_by_the_path(text, job):
-    assert membership(f"{text}\n".encode()).slurm_job == job
+@pytest.mark.parametrize(("text", "step"), STEPS)
+def test_the_step_of_a_batch_job_is_told_by_the_path(text, step):
+    batch = membership(f"{text}\n".encode()).batch
+    assert (None if batch is None else batch[:3]) == step
 
 
 def test_a_container_in_a_batch_job_has_both():
     found = membership(
         f"0::/system.slice/slurmstepd.scope/job_9/step_0/user/task_0/libpod-{A}.scope\n".encode()
     )
-    assert (found.container_id, found.engine, found.slurm_job) == (A, "podman", 9)
+    assert (found.container_id, found.engine, found.batch and found.batch.job) == (A, "podman", "9")
+
+
+POD = "pod0f9c0c2b_5b1e_4c7e_8a4e_3d1f0a9b8c7d"
+UNITS = [
+    ("0::/system.slice/cron.service", [("service", "/system.slice/cron.service")]),
+    ("0::/system.slice/cron.service/sub/group", [("service", "/system.slice/cron.service")]),
+    ("0::/init.scope", [("scope", "/init.scope")]),
+    (
+        "0::/user.slice/user-1000.slice/session-3.scope",
+        [("session", "/user.slice/user-1000.slice/session-3.scope")],
+    ),
+    (
+        "0::/user.slice/user-7.slice/user@7.service/app.slice/x.service",
+        [("service", "/user.slice/user-7.slice/user@7.service/app.slice/x.service")],
+    ),
+    (
+        "0::/system.slice/slurmstepd.scope/job_4/step_0/user/task_0",
+        [
+            ("slurm", "/system.slice/slurmstepd.scope/job_4/step_0"),
+            ("slurm", "/system.slice/slurmstepd.scope/job_4"),
+        ],
+    ),
+    (
+        "0::/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope/job_5",
+        [("scope", "/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope")],
+    ),
+    ("5:memory:/slurm/uid_1/job_4\n1:name=systemd:/", [("slurm", "/slurm/uid_1/job_4")]),
+    (
+        f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-{POD}.slice/cri-containerd-{A}.scope",
+        [("pod", f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-{POD}.slice")],
+    ),
+    (
+        f"0::/kubepods/besteffort/{POD.replace('_', '-')}/{A}",
+        [("pod", f"/kubepods/besteffort/{POD.replace('_', '-')}")],
+    ),
+    (f"0::/system.slice/docker-{A}.scope", []),
+    ("0::/", []),
+    ("0::/a\\x20b.service\x1b[31m", []),
+]
+
+
+@pytest.mark.parametrize(("text", "units"), UNITS)
+def test_the_units_that_a_process_is_in(text, units):
+    assert list(membership(f"{text}\n".encode()).units) == units
 
 
 def test_v1_and_hybrid_hosts_are_told_by_whichever_controller_knows():

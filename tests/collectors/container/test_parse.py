@@ -26,6 +26,9 @@ V1 = [
     ("memory.limit_in_bytes", (b"9223372036854771712\n",), {"memory_limit": None, "memory_unlimited": True}),
     ("memory.limit_in_bytes", (b"9223372036854710272\n",), {"memory_limit": None, "memory_unlimited": True}),
     ("memory.limit_in_bytes", (b"67108864\n",), {"memory_limit": 67108864, "memory_unlimited": False}),
+    ("memory.memsw.limit_in_bytes", (b"67108864\n", b"67108864\n"), {"swap_limit": 0}),
+    ("memory.memsw.limit_in_bytes", (b"67108864\n", b"60000000\n"), {"swap_limit": 7108864}),
+    ("memory.memsw.limit_in_bytes", (b"9223372036854771712\n", b"67108864\n"), {"swap_limit": None}),
     (
         "memory.stat",
         ((b"cache 1\nrss 2\nshmem 3\nswap 4\ninactive_file 5\ntotal_cache 10\ntotal_rss 20\ntotal_shmem 30\n"
@@ -81,6 +84,8 @@ V2 = [
     ("memory.peak", (b"13\n",), {"memory_peak": 13}),
     ("memory.max", (b"max\n",), {"memory_limit": None, "memory_unlimited": True}),
     ("memory.max", (b"14\n",), {"memory_limit": 14, "memory_unlimited": False}),
+    ("memory.swap.max", (b"max\n",), {"swap_limit": None}),
+    ("memory.swap.max", (b"15\n",), {"swap_limit": 15}),
     (
         "memory.stat",
         (b"anon 1\nfile 2\nkernel 3\nshmem 4\nfile_mapped 5\ninactive_anon 6\ninactive_file 7\n",),

@@ -1,9 +1,10 @@
-"""Where a container's control groups lie (v1, v2, hybrid) and how they are read through kept descriptors."""
+"""Where the control groups of containers and units lie (v1, v2, hybrid), and how kept descriptors read them."""
 
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.records import ContainerRow
@@ -75,6 +76,16 @@ class Hierarchies:
             return None
         cut = {name: container_path(path, container_id) for name, path in controller_paths(text).items()}
         return self.at({name: path for name, path in cut.items() if path is not None})
+
+    def of_unit(self, pid: int, path: str) -> Group | None:
+        """The group at this path in each hierarchy in which one of the unit's processes is in it, or below it."""
+        try:
+            text = (self._proc / str(pid) / "cgroup").read_bytes()
+        except OSError:
+            return None
+        return self.at({
+            name: path for name, own in controller_paths(text).items() if f"{own}/".startswith(f"{path}/")
+        })  # fmt: skip
 
     def at(self, paths: dict[str, str]) -> Group | None:
         """The group at these paths, given per controller and, for v2, by an empty name."""
@@ -222,15 +233,18 @@ class _File:
             os.close(descriptor)
 
 
+R = TypeVar("R", bound=ContainerRow)
+
 #: Readings until a group counts as set up: a runtime creates it, then enables controllers, then writes the limits.
 _SETTLING = 5
 
 
-class GroupReader:
-    """The row of one container, brought up to date by `read`."""
+class GroupReader(Generic[R]):
+    """The row of one container or unit, brought up to date by `read`."""
 
-    def __init__(self, container_id: str, group: Group, descriptors: Descriptors) -> None:
-        self.row = ContainerRow(container_id=container_id, cgroup_version=group.version)
+    def __init__(self, row: R, group: Group, descriptors: Descriptors) -> None:
+        self.row = row
+        row.cgroup_version = group.version
         #: Whether the last reading found the container at work.
         self.active = True
         self._descriptors = descriptors
@@ -360,7 +374,7 @@ _GAUGES = (
 )  # fmt: skip
 
 
-def end_row(row: ContainerRow, end: int, source: str, read_at: int) -> ContainerRow:
+def end_row(row: R, end: int, source: str, read_at: int) -> R:
     """Makes the row of a life's end out of its last reading; one from before the end gets its bound."""
     for name in _GAUGES:
         setattr(row, name, None)

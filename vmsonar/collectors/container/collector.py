@@ -43,7 +43,7 @@ class Live:
     """One container that lives."""
 
     container_id: str
-    reader: GroupReader
+    reader: GroupReader[ContainerRow]
     #: Its oldest process, unknown where processes cannot be seen.
     pid: int | None
     engine: str | None
@@ -105,7 +105,7 @@ class LiveContainers:
             group = group or self.hierarchies.of_process(pid, container_id)
         if group is None:
             return
-        reader = GroupReader(container_id, group, self._descriptors)
+        reader = GroupReader(ContainerRow(container_id=container_id), group, self._descriptors)
         if not reader.read(everything=True):
             reader.close()
             return

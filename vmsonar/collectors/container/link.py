@@ -1,7 +1,6 @@
 """The companion that asks the engine, as the recorder sees it: connects or starts it, and keeps what it says."""
 
 import os
-import select
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from vmsonar.collectors.container.wire import (
     SnapshotDone,
     from_line,
 )
-from vmsonar.collectors.link import CompanionLink
+from vmsonar.collectors.link import CompanionLink, is_readable
 from vmsonar.host.clock import Clock
 
 #: Where a companion that runs as a unit of its own listens, below /run.
@@ -61,7 +60,7 @@ class Link(CompanionLink):
         told = self.messages()
         while self._connection is not None and not any(isinstance(each, SnapshotDone) for each in told):
             left = (end - self._clock.monotonic_ns()) / 1e9
-            if left <= 0 or not select.select([self._connection], [], [], left)[0]:
+            if left <= 0 or not is_readable(self._connection, left):
                 break
             told += self.messages()
         return told
