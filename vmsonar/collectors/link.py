@@ -1,8 +1,10 @@
 """Connects the recorder to a companion, or starts one; reads its lines without waiting, and says why it is down."""
 
+import select
 import socket
 import struct
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from vmsonar.collectors.protocol import MAX_LINE
@@ -12,10 +14,23 @@ _READ_SIZE = 256 * 1024
 _MAX_READS = 64
 
 
+def is_readable(connection: socket.socket, seconds: float) -> bool:
+    """Whether it says something within that time.
+
+    Not by select(2), which knows no descriptor above 1023: processes take thousands.
+    """
+    waiting = select.poll()
+    waiting.register(connection, select.POLLIN)
+    return bool(waiting.poll(max(0.0, seconds) * 1000))
+
+
 class CompanionLink:
     """A connection that is restored by itself; `state` says in one word why it is down."""
 
-    def __init__(self, unit: Path, clock: Clock) -> None:
+    #: Seconds that a companion of our own has to go, and again once it was killed.
+    farewell = 1.0
+
+    def __init__(self, unit: Path | None, clock: Clock) -> None:
         #: Where a companion that runs as a unit of its own listens.
         self._unit = unit
         self._clock = clock
@@ -54,17 +69,17 @@ class CompanionLink:
         return self._lines()
 
     def close(self) -> None:
-        """Ends the companion if it is ours: it leaves when its only listener does."""
+        """Ends the companion if it is ours; one that hangs in the kernel stays behind, and is not waited for."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
         if self._child is not None:
             self._child.terminate()
-            try:
-                self._child.wait(timeout=1)
-            except subprocess.TimeoutExpired:
+            for _ in range(2):
+                with suppress(subprocess.TimeoutExpired):
+                    self._child.wait(self.farewell)
+                    break
                 self._child.kill()
-                self._child.wait()
             self._child = None
 
     def _connect(self) -> None:
@@ -72,7 +87,9 @@ class CompanionLink:
             return
         self._not_before = self._clock.monotonic_ns() + round(self._backoff.next() * 1e9)
         self._rest = b""
-        self._connection = self._connect_to_unit() if self._unit.exists() else self._start_child()
+        self._connection = (
+            self._connect_to_unit() if self._unit and self._unit.exists() else self._start_child()
+        )
         if self._connection is not None:
             self._connection.setblocking(False)
             self._is("ok", None)

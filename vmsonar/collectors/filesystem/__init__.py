@@ -3,4 +3,4 @@
 Comes in: mountinfo and statvfs(3), for what may hang by a helper process. Goes out: filesystem rows and gap rows.
 """
 
-__all__ = ["collector", "helper"]
+__all__ = ["collector", "helper", "link"]

@@ -3,13 +3,14 @@
 import errno
 import os
 from contextlib import suppress
+from itertools import count
 
 from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.records import Capability, FilesystemRow
 
 from vmsonar.collectors.base import Collector, Rows, Setup, Tick, Trouble, Troubles, capability, readable
-from vmsonar.collectors.filesystem.helper import Answer, Helper, ask
-from vmsonar.host.clock import Backoff
+from vmsonar.collectors.filesystem.helper import Answer, ask
+from vmsonar.collectors.filesystem.link import HelperLink
 from vmsonar.host.mounts import HELPER, HIDDEN, NONE, STATVFS, MountTree, Place, parse_mounts
 
 _SECOND = 1_000_000_000
@@ -33,8 +34,10 @@ _NOT_ASKED = "a server that is gone would hold up whoever asks"
 class Space:
     """One file system: its row as it was last written, and the bounds within which nothing new is to be said."""
 
-    def __init__(self, place: Place, prefix: bytes) -> None:
+    def __init__(self, place: Place, prefix: bytes, number: int) -> None:
         mount, self.way = place.mount, place.way
+        #: By which the helper knows it.
+        self.number = number
         self.path = prefix + mount.point
         major, _, minor = mount.device.partition(b":")
         self.row = FilesystemRow(
@@ -112,9 +115,10 @@ class FilesystemCollector(Collector):
         self._table = setup.mounts
         self._prefix = b"" if setup.host.is_this_machine else os.fsencode(self._table.path.with_name("root"))
         self._content = b""
-        self._helper = Helper(setup.clock, Backoff(1, 60, draw=max))
+        self._helper = HelperLink(setup.clock)
         self._clock = setup.clock
         self._spaces: dict[bytes, Space] = {}
+        self._numbers = count()
         self._by_us: list[Space] = []
         self._by_helper: list[Space] = []
         self._left_out = False
@@ -175,28 +179,29 @@ class FilesystemCollector(Collector):
         self._left_out = self._table.is_cut or len(places) > _MOST_PLACES
         before, self._spaces = self._spaces, {}
         for place in places[:_MOST_PLACES]:
-            space = Space(place, self._prefix)
+            space = Space(place, self._prefix, next(self._numbers))
             known = before.get(place.mount.device)
             self._spaces[place.mount.device] = known if known and known.is_like(space) else space
         self._by_us = [space for space in self._spaces.values() if space.way == STATVFS]
         self._by_helper = [space for space in self._spaces.values() if space.way == HELPER]
-        self._helper.keep({space.path for space in self._by_helper})
+        self._helper.keep({space.number for space in self._by_helper})
         return True
 
     def _ask_helper(self, now: int, seconds: float = _PATIENCE) -> None:
         """Asks at most every few seconds; whoever answers at all does so at once, whoever hangs is not asked again."""
-        wanted: list[bytes] = []
+        wanted: dict[int, bytes] = {}
         if now >= self._questions_due:
             self._questions_due = now + _ASK_EVERY
-            wanted = [space.path for space in self._by_helper if space.path not in self._helper.waiting]
+            waiting = self._helper.waiting
+            wanted = {space.number: space.path for space in self._by_helper if space.number not in waiting}
             self._helper.ask(wanted, now)
         self._helper.listen(seconds, wanted)
 
     def _heard(self, space: Space, now: int) -> Answer | None:
-        return None if self._is_silent(space, now) else self._helper.answers.get(space.path)
+        return None if self._is_silent(space, now) else self._helper.answers.get(space.number)
 
     def _is_silent(self, space: Space, now: int) -> bool:
-        return now - self._helper.waiting.get(space.path, now) >= _SILENCE
+        return now - self._helper.waiting.get(space.number, now) >= _SILENCE
 
     def _found_troubles(self, now: int) -> list[Trouble]:
         found: list[Trouble] = []
@@ -207,8 +212,8 @@ class FilesystemCollector(Collector):
                 found.append(trouble)
         if self._left_out:
             found.append(("too_many", f"no more than {_MOST_PLACES} file systems are recorded"))
-        if self._by_helper and self._helper.trouble is not None:
-            found.append(("helper", self._helper.trouble))
+        if self._by_helper and self._helper.detail is not None:
+            found.append(("helper", self._helper.detail))
         return found
 
 
