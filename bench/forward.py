@@ -17,7 +17,7 @@ from vmsonar_archive.write.writer import ArchiveWriter
 
 from bench import Figure
 from tests.making.load import BOOT, START, make_processes
-from vmsonar.config.schema import Forward
+from vmsonar.config.shipping import Forward
 from vmsonar.forward.feed import Feed
 from vmsonar.forward.messages import Fate, ForwardMessage, Outcome, Sender
 from vmsonar.forward.plan import ForwardPlan
@@ -87,7 +87,13 @@ def _record(root: Path, samples: int) -> None:
 
 
 def _rows_per_second(root: Path, dialect: str) -> float:
-    plan = ForwardPlan(Forward(cluster="c.example.org", brokers=["nowhere:1"], dialect=dialect))
+    sent, cpu = forwarded(root, Forward(cluster="c.example.org", brokers=["nowhere:1"], dialect=dialect))
+    return (sent - 1) * PROCESSES / cpu
+
+
+def forwarded(root: Path, forward: Forward) -> tuple[int, float]:
+    """Records, and seconds of CPU time from reading them to acknowledged by somebody who takes everything at once."""
+    plan = ForwardPlan(forward)
     identity = read_identity(root)
     cursor = Cursor(archive=identity.archive)
     feed = Feed(root, identity, cursor, print)
@@ -99,7 +105,7 @@ def _rows_per_second(root: Path, dialect: str) -> float:
         pump.step(0)
     cpu = time.process_time() - begin
     feed.close()
-    return (cursor.counts.sent - 1) * PROCESSES / cpu
+    return cursor.counts.sent, cpu
 
 
 def _drained(place: Path) -> list[Figure]:

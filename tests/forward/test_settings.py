@@ -6,7 +6,8 @@ import msgspec
 import pytest
 from vmsonar_archive.system.errors import UsageError
 
-from vmsonar.config.schema import Config, Forward, decode_value, plain
+from vmsonar.config.schema import Config, decode_value, plain
+from vmsonar.config.shipping import Forward
 from vmsonar.forward.plan import ForwardPlan
 from vmsonar.forward.settings import producer_settings, read_secret
 

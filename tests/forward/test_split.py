@@ -4,7 +4,16 @@ import msgspec
 import pytest
 from vmsonar_archive.dialect.sonar import Sonar, envelope
 from vmsonar_archive.format.lines import checked, decode_sample, record_line
-from vmsonar_archive.records import GapRow, GpuProcessRow, JobRow, NodeRow, ProcessInfoRow, ProcessRow, Sample
+from vmsonar_archive.records import (
+    BatchJobRow,
+    GapRow,
+    GpuProcessRow,
+    JobRow,
+    NodeRow,
+    ProcessInfoRow,
+    ProcessRow,
+    Sample,
+)
 
 from tests.archive.dialect.sonar_rules import validate
 from tests.making.archives import BOOT, START
@@ -42,6 +51,24 @@ def test_native(limit: int) -> None:
         rows = [row for part in parts for row in getattr(part, kind)]
         assert sorted(map(repr, rows)) == sorted(map(repr, getattr(whole, kind))), kind
     assert {(part.seq, part.run, part.time) for part in parts} == {(5, "r", START)}
+
+
+def batch(count: int) -> Sample:
+    jobs = [BatchJobRow(batch_job=str(number), job_name="x" * 300) for number in range(count)]
+    return Sample(time=START, seq=5, run="r", boot=BOOT, boottime=1, node=[NodeRow()], batch_job=jobs)
+
+
+def test_what_slurm_tells_of_many_jobs() -> None:
+    (told,) = (envelope(kind, told) for kind, told in Sonar("c", "n").batch(batch(100)))
+    parts = split_sonar(told, 5000)
+    assert all(len(part) <= 5000 for part in parts)
+    lists = [msgspec.json.decode(part)["data"]["attributes"]["slurm_jobs"] for part in parts]
+    assert [job["job_id"] for jobs in lists for job in jobs] == list(range(100))
+    values = split_native(record_line(batch(100))[:-1], 5000)
+    assert all(len(value) <= 5000 for value in values)
+    samples = [decode_sample(checked(value)) for value in values]
+    assert [job for part in samples for job in part.batch_job] == batch(100).batch_job
+    assert [len(part.node) for part in samples] == [1] + [0] * (len(samples) - 1)
 
 
 def test_one_job_cannot_be_divided() -> None:

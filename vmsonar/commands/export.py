@@ -5,7 +5,7 @@ import shlex
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from vmsonar_archive.read.findings import Code, Finding
@@ -13,27 +13,44 @@ from vmsonar_archive.system.errors import UsageError, VmsonarError
 from vmsonar_archive.system.rights import callers, published, work_as_owner, write_as_owner
 from vmsonar_archive.write.outputs import guard
 
-from vmsonar.commands.options import ArchiveOption, ConfigOption, ForceOption, argument, flag, option
+from vmsonar.commands.options import (
+    ArchiveOption,
+    ConfigOption,
+    ForceOption,
+    argument,
+    flag,
+    option,
+    seconds_of,
+)
 from vmsonar.commands.output import print_json, say, tell_findings, writing_to
 from vmsonar.config.file import archive_in_question
 from vmsonar.config.quantities import show_size
+from vmsonar.host.clock import Clock
+
+if TYPE_CHECKING:
+    from vmsonar_inspect.tables.where import Origin
 
 
 def export_command(
     paths: Annotated[list[str], argument("PATH…", "Archives, bundles, folders of them, lakes.")],
     to: Annotated[
-        Literal["sonar", "parquet", "csv"], typer.Option("--to", help="The layout.", show_default=False)
+        Literal["sonar", "parquet", "csv", "openmetrics", "otlp-json"],
+        typer.Option("--to", help="The layout.", show_default=False),
     ],
     output: Annotated[str, option("DIR", "A folder; for parquet also s3://bucket/prefix.", "-o", "--output")],
+    step: Annotated[
+        str, option("1min", "For openmetrics, otlp-json: the last sample of each; 0s means every sample.")
+    ] = "0s",
     cluster: Annotated[str, option("NAME", "Name of the cluster in Sonar's records.")] = "vmsonar",
     tables: Annotated[str | None, option("NAMES", "Tables and views for csv, with commas between.")] = None,
     force: ForceOption = False,
     json: Annotated[bool, flag("--json", "Print what was written as JSON.")] = False,
 ) -> int:
-    """Writes a Parquet lake, CSV files, or the tree that Sonar's analysers read.
+    """Writes a Parquet lake, CSV files, the tree that Sonar's analysers read, or metrics with their times.
 
     Example: vmsonar export bundles/ --to parquet -o lake/
     """
+    seconds = seconds_of(step, "--step")
     is_local = not output.startswith("s3://")
     if is_local:
         guard(Path(output), paths)
@@ -49,6 +66,8 @@ def export_command(
             told, findings = _parquet(paths, str(place), Path(scratch))
         elif to == "csv":
             told, findings = _csv(paths, Path(place), tables, force)
+        elif to != "sonar":
+            told, findings = _history(paths, to, Path(place), seconds, Path(scratch), force)
         else:
             told, findings = _sonar(paths, Path(place), cluster, Path(scratch), force)
     if json:
@@ -98,13 +117,30 @@ def _sonar(
     paths: list[str], output: Path, cluster: str, scratch: Path, force: bool
 ) -> tuple[dict[str, Any], list[Finding]]:
     from vmsonar_inspect.export.sonar_tree import export_sonar
+
+    origins = _with_records(paths, scratch, "Sonar's tree is")
+    tree, findings = export_sonar(origins, output, cluster, force=force)
+    return {"lines": tree.lines}, findings
+
+
+def _history(
+    paths: list[str], to: str, output: Path, step: float, scratch: Path, force: bool
+) -> tuple[dict[str, Any], list[Finding]]:
+    from vmsonar_inspect.export.history import export_history
+
+    counts, findings = export_history(
+        _with_records(paths, scratch, "they are"), output, to, step, now=Clock().now(), force=force
+    )
+    return dict(counts), findings
+
+
+def _with_records(paths: list[str], scratch: Path, what: str) -> "list[Origin]":
     from vmsonar_inspect.tables.where import find_origins
 
     origins = [origin for origin in find_origins(paths, scratch) if not origin.is_lake]
     if not origins:
-        raise UsageError("Sonar's tree is made from archives and bundles: give one of these")
-    tree, findings = export_sonar(origins, output, cluster, force=force)
-    return {"lines": tree.lines}, findings
+        raise UsageError(f"{what} made from archives and bundles, not from lakes: give one of these")
+    return origins
 
 
 def derive_command(

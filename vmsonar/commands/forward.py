@@ -1,7 +1,9 @@
 """`vmsonar forward`: tails the archive into Kafka or an HTTP endpoint."""
 
+import hashlib
 import signal
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -14,7 +16,7 @@ from vmsonar_archive.system.rights import make_for_owner, work_as_owner
 from vmsonar.commands.options import ArchiveOption, ConfigOption, JsonOption, flag, option, seconds_of
 from vmsonar.commands.output import print_json, say
 from vmsonar.config.file import load_config
-from vmsonar.config.schema import Forward
+from vmsonar.config.shipping import Forward
 from vmsonar.daemon.log import Log
 from vmsonar.daemon.signals import Signals, leave_soon
 from vmsonar.forward.messages import ReceiverRefused
@@ -33,6 +35,10 @@ def forward_command(
     timeout: Annotated[
         str, option("2min", "How long --once may take; 0s means as long as it takes.")
     ] = "2min",
+    to: Annotated[
+        str | None,
+        option("URL", "An OpenTelemetry collector: otlp+https://host:4318, or otlp+http:// on loopback."),
+    ] = None,
     since: Annotated[
         str | None,
         option("TIME", "Send again from then on: 2026-11-16T08:00Z, today, 2h (ago).", "--since", "--from"),
@@ -45,18 +51,19 @@ def forward_command(
     ] = None,
     json: JsonOption = False,
 ) -> int:
-    """Sends every record of the archive, as it is written, to Kafka or an HTTP endpoint.
+    """Sends every record of the archive, as it is written, to Kafka, an HTTP endpoint or an OpenTelemetry collector.
 
     Where to is said by the section `forward` of the configuration. Nothing is lost while the archive holds it.
 
     Example: vmsonar forward --once --timeout 30s
     """
     settings = load_config(config)
-    forward = _with_options(settings.forward, select, redact)
+    forward = _with_options(_to(settings.forward, to), select, redact)
     limit, begin = seconds_of(timeout, "--timeout") or None if once else None, moment_in_utc(since)
-    plan = ForwardPlan(forward)
+    plan = ForwardPlan(forward, settings.metrics.places)
     root, state = archive_to_read(archive, settings.archive), forward_state(forward.state)
     make_for_owner(state, root)
+    state = _own_state(state, settings.forward, plan)
     work_as_owner([root], output=True)
     signals = Signals(hurry=partial(leave_soon, signal.SIGINT))
     signals.install()
@@ -79,6 +86,24 @@ def forward_command(
     return _answer(status, once, json)
 
 
+def _to(forward: Forward, url: str | None) -> Forward:
+    if url is None:
+        return forward
+    if not url.startswith(("otlp+http://", "otlp+https://")):
+        raise UsageError(
+            f"--to {url}: give otlp+https://host:4318; other receivers stand in the section forward"
+        )
+    return msgspec.structs.replace(forward, to="otlp", url=url.removeprefix("otlp+"))
+
+
+def _own_state(state: Path, configured: Forward, plan: ForwardPlan) -> Path:
+    """The folder of the cursor: one below for a receiver beside the configured one, of which it says nothing."""
+    is_named = configured.url is not None or configured.brokers
+    if not is_named or (plan.forward.to, plan.forward.url) == (configured.to, configured.url):
+        return state
+    return state / f"otlp-{hashlib.sha256(plan.destination.encode()).hexdigest()[:12]}"
+
+
 def _with_options(forward: Forward, select: list[str] | None, redact: str | None) -> Forward:
     chosen = select or forward.select
     unknown = [kind for kind in chosen if kind not in KINDS and kind != "sysinfo"]
@@ -99,7 +124,7 @@ def _answer(status: ForwardStatus, once: bool, json: bool) -> int:
         return Exit.OK if is_all_sent(status) else Exit.NO
     if is_all_sent(status):
         counts = status.counts
-        passed = f"; {counts.undeliverable} undeliverable messages are in undeliverable.jsonl"
+        passed = f"; {counts.undeliverable} undeliverable messages or points: see undeliverable.jsonl"
         unread = f"; {counts.unreadable} records cannot be read"
         told = (passed if counts.undeliverable else "") + (unread if counts.unreadable else "")
         say(f"all is sent: {counts.sent} records to {status.destination}{told}")

@@ -92,7 +92,7 @@ class KafkaSender(Sender):
         self._exception = KafkaException
         try:
             callbacks = {"error_cb": self._on_error, "stats_cb": self._on_statistics}
-            self._producer = Producer(settings | callbacks, logger=_silent_logger())
+            self._producer = Producer(settings | callbacks, logger=silent_logger())
         except KafkaException as error:
             raise ReceiverRefused(self._refusal(error.args[0])) from None
 
@@ -207,7 +207,7 @@ class KafkaSender(Sender):
         self.retried = sum(broker.get("txretries", 0) for broker in brokers)
 
 
-def _silent_logger() -> logging.Logger:
+def silent_logger() -> logging.Logger:
     """librdkafka repeats itself at every attempt, and quotes settings; what matters comes by the callbacks."""
     logger = logging.Logger("librdkafka")
     logger.addHandler(logging.NullHandler())

@@ -22,8 +22,12 @@ class Fate(Enum):
     """What became of one message."""
 
     ACKNOWLEDGED = "acknowledged"
+    #: The receiver took it, but for something in it that it will never take.
+    PARTLY = "partly taken"
     #: The receiver does not take this one, most likely because it is too large.
     NOT_TAKEN = "not taken"
+    #: The receiver does without messages of this topic.
+    UNWANTED = "unwanted"
     #: The sender is of no use any more; a new one may do better.
     LOST = "lost"
 
@@ -35,6 +39,8 @@ class Outcome:
     token: int
     fate: Fate
     detail: str = ""
+    #: Of what was partly taken, how much was not.
+    rejected: int = 0
 
 
 class ReceiverRefused(VmsonarError):

@@ -5,17 +5,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vmsonar_archive.dialect.history import History
+from vmsonar_archive.dialect.sonar import BATCH_KINDS
+from vmsonar_archive.dialect.subjects import PLACES
 from vmsonar_archive.format.identity import ArchiveIdentity
-from vmsonar_archive.format.layout import NAMESPACE_FILE, RECORD_KINDS
+from vmsonar_archive.format.layout import NAMESPACE_FILE, RECORD_KINDS, SAMPLE
 from vmsonar_archive.system import files
 from vmsonar_archive.system.errors import UsageError
 from vmsonar_archive.system.rights import callers
 from vmsonar_archive.system.text import without_query
 
-from vmsonar.config.schema import Forward
+from vmsonar.config.shipping import Forward
 from vmsonar.forward import settings
 from vmsonar.forward.kafka import Login
 from vmsonar.forward.messages import Sender
+from vmsonar.forward.otlp import LOGS, METRICS, OtlpForm, OtlpTranslator
 from vmsonar.forward.pump import Topics
 from vmsonar.forward.settings import read_secret
 from vmsonar.forward.state import Cursor
@@ -28,11 +31,15 @@ if TYPE_CHECKING:
 class ForwardPlan:
     """The checked configuration; makes new senders and translators as often as they are needed."""
 
-    def __init__(self, forward: Forward) -> None:
+    def __init__(self, forward: Forward, places: int = PLACES) -> None:
+        """`places` is how many jobs have series at a time, where metrics are sent."""
         self.forward = forward
+        self._places = places
         self.cluster = settings.check(forward)
         prefix = f"{forward.topic_prefix}." if forward.topic_prefix else ""
-        by_kind = {kind: f"{prefix}{self.cluster}.{kind}" for kind in RECORD_KINDS}
+        by_kind = {kind: f"{prefix}{self.cluster}.{kind}" for kind in (*RECORD_KINDS, *BATCH_KINDS)}
+        if forward.to == "otlp":
+            by_kind = {SAMPLE: METRICS, LOGS: LOGS}
         self.topics = Topics(by_kind, int(forward.max_message))
         self.selection = RowSelection(forward.select)
         self._redactor: Redactor | None = None
@@ -44,6 +51,12 @@ class ForwardPlan:
         if forward.to == "kafka":
             return f"kafka {','.join(forward.brokers)}"
         return f"{forward.to} {without_query(forward.url or '')}"
+
+    def is_of(self, destination: str) -> bool:
+        """Whether what was sent to that receiver was sent to ours: brokers of one cluster may come and go."""
+        if self.forward.to == "kafka" and destination.startswith("kafka "):
+            return not set(self.forward.brokers).isdisjoint(destination.removeprefix("kafka ").split(","))
+        return destination in ("", self.destination)
 
     def attend(self, root: Path) -> None:
         """Prepares for this archive: hides names where that is asked for, with its own key unless one is given."""
@@ -76,6 +89,9 @@ class ForwardPlan:
 
     def translator(self, identity: ArchiveIdentity, cursor: Cursor) -> Translator:
         node, host_name, known = self.node(identity), self.forward.host_name, History(cursor.boots)
+        if self.forward.to == "otlp":
+            rest = (node, host_name, known, self.selection, self._redactor)
+            return OtlpTranslator(identity.archive, self._places, cursor.carried, *rest)
         if self.forward.dialect == "native":
             return Translator(node, host_name, known, self.selection, self._redactor)
         return SonarTranslator(self.cluster, node, host_name, known, self.selection, self._redactor)
@@ -90,7 +106,7 @@ class ForwardPlan:
         return KafkaSender(settings.producer_settings(forward, self.cluster, node), login, secrets)
 
     def _http(self, node: str) -> Sender:
-        from vmsonar.forward.http import Endpoint, HttpSender, JsonForm, ProxyForm
+        from vmsonar.forward.http import Endpoint, Form, HttpSender, JsonForm, ProxyForm
 
         forward = self.forward
         endpoint = Endpoint(
@@ -101,7 +117,7 @@ class ForwardPlan:
             float(forward.timeout),
             settings.secrets(forward),
         )
-        form: JsonForm | ProxyForm = JsonForm()
+        form: Form = OtlpForm() if forward.to == "otlp" else JsonForm()
         if forward.to == "kafka_proxy":
             client = f"{self.cluster}/{node}"
             form = ProxyForm(client, forward.username or self.cluster, settings.password(forward))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 
+from vmsonar_archive.dialect.history import Carried
 from vmsonar_archive.format.lines import BadLine
 from vmsonar_archive.system.errors import VmsonarError
 
@@ -40,6 +41,7 @@ class Outgoing:
     up_to: int = 0
     #: False when it was acknowledged before, and is sent again because somebody asked for it.
     is_new: bool = True
+    carried: Carried | None = None
     #: Messages that the sender has not answered for.
     waiting: int = 0
     acknowledged: int = 0
@@ -151,6 +153,8 @@ class Caution:
     window_bytes: int = WINDOW_BYTES
     #: The smallest message of each topic that was taken: sent again, it tells whether the receiver takes any.
     taken: dict[str, ForwardMessage] = field(default_factory=dict)
+    #: What the receiver remarked last on each topic: it is logged once.
+    remarks: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -240,7 +244,9 @@ class Pump:
             self.log(f"{record.kind} {record.stamp.seq} cannot be read ({error}): it is passed over")
             value = None
             unreadable += 1
-        messages = [] if value is None else self._messages(record, value)
+        messages = [] if value is None else self._messages(record, record.kind, value)
+        for kind, more in () if value is None else self.translator.more():
+            messages += self._messages(record, kind, more)
         self.window.add(
             Outgoing(
                 record.kind,
@@ -251,13 +257,14 @@ class Pump:
                 unreadable,
                 record.up_to,
                 not self.cursor.has(record.kind, record.stamp),
+                self.translator.carried,
             )
         )
 
-    def _messages(self, record: Record, value: bytes) -> list[ForwardMessage]:
+    def _messages(self, record: Record, kind: str, value: bytes) -> list[ForwardMessage]:
         stamp = record.stamp
-        headers = self.translator.headers(self.feed.identity.archive, stamp, self.feed.journal.ledger.head)
-        topic, key = self.topics.by_kind[record.kind], self.translator.node_at(stamp.seq)
+        headers = self.translator.headers(self.feed.identity, stamp, self.feed.journal.ledger.head)
+        topic, key = self.topics.by_kind[kind], self.translator.node_at(stamp.seq)
         message = ForwardMessage(topic, key, value, headers)
         return self._parts(message, self.topics.max_message) if self._is_too_large(message) else [message]
 
@@ -283,7 +290,16 @@ class Pump:
         if found is None:
             return
         outgoing, message = found
-        if outcome.fate is Fate.ACKNOWLEDGED:
+        if outcome.fate is Fate.UNWANTED:
+            self.cursor.counts.unwanted += 1
+            self._remark(message.topic, f"{outcome.detail}: it gets no {message.topic}")
+            self._pass_doubted(message.topic)
+            return
+        if outcome.fate is Fate.PARTLY:
+            self._give_up(message, outcome.detail, outcome.rejected)
+        elif outcome.fate is Fate.ACKNOWLEDGED and outcome.detail:
+            self._remark(message.topic, f"the receiver warns: {outcome.detail}")
+        if outcome.fate in (Fate.ACKNOWLEDGED, Fate.PARTLY):
             outgoing.acknowledged += 1
             self.cursor.counts.bytes_sent += len(message.value)
             self._trust(message)
@@ -313,7 +329,10 @@ class Pump:
         smallest = self.caution.taken.setdefault(message.topic, message)
         if len(message.value) < len(smallest.value):
             self.caution.taken[message.topic] = message
-        for outgoing in self._doubted.pop(message.topic, ()):
+        self._pass_doubted(message.topic)
+
+    def _pass_doubted(self, topic: str) -> None:
+        for outgoing in self._doubted.pop(topic, ()):
             for refused, reason in outgoing.refused:
                 self._give_up(refused, reason)
             outgoing.given_up += len(outgoing.refused)
@@ -337,8 +356,13 @@ class Pump:
             "nothing is passed over: check the receiver's limits, forward.url and the credentials"
         )
 
-    def _give_up(self, message: ForwardMessage, reason: str) -> None:
-        self.cursor.counts.undeliverable += 1
+    def _remark(self, topic: str, words: str) -> None:
+        if self.caution.remarks.get(topic) != words:
+            self.caution.remarks[topic] = words
+            self.log(words)
+
+    def _give_up(self, message: ForwardMessage, reason: str, count: int = 1) -> None:
+        self.cursor.counts.undeliverable += count
         which = f"record {message.headers['seq']}, {len(message.value)} bytes to {message.topic}"
         self.log(f"undeliverable and passed over: {which}: {reason}")
         try:
@@ -357,5 +381,6 @@ class Pump:
                 self.log(f"lost: retention dropped {outgoing.dropped_before} records before they were sent")
             if outgoing.is_new:
                 self.cursor.move(outgoing.kind, outgoing.mark, outgoing.up_to)
+                self.cursor.carried = outgoing.carried
             self.progress[outgoing.kind] = outgoing.mark.seq
         return bool(done)

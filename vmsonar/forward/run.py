@@ -174,6 +174,12 @@ class Forwarder:
     def _load(self, identity: ArchiveIdentity) -> Cursor:
         cursor = read_cursor(self.state, self.log.warning)
         if cursor is not None and cursor.archive == identity.archive:
+            if not self.plan.is_of(cursor.destination):
+                raise VmsonarError(
+                    f"the cursor in {self.state} is of {cursor.destination}, and nothing says what "
+                    f"{self.plan.destination} has: give forward.state another folder, and all is sent there"
+                )
+            cursor.destination = self.plan.destination
             self._retried, self._sent_before = cursor.counts.retried, cursor.counts.sent
             return cursor
         if cursor is not None:
@@ -181,6 +187,7 @@ class Forwarder:
                 f"the cursor in {self.state} is of archive {cursor.archive}: this one is sent whole"
             )
         cursor = first_cursor(self.root, identity)
+        cursor.destination = self.plan.destination
         write_cursor(self.state, cursor)
         return cursor
 

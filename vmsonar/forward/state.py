@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
+from vmsonar_archive.dialect.history import Carried
 from vmsonar_archive.format.identity import read_identity
 from vmsonar_archive.format.layout import SAMPLE
 from vmsonar_archive.format.lines import finish, unchanged
@@ -46,14 +47,18 @@ class Counts(msgspec.Struct, kw_only=True):
     lost: int = 0
     #: Records that lie in a damaged part of the archive.
     unreadable: int = 0
-    #: Messages that no limit of the receiver would take.
+    #: Messages, or points in them, that the receiver would not take.
     undeliverable: int = 0
+    #: Messages on what the receiver has no place for at all.
+    unwanted: int = 0
 
 
 class Cursor(msgspec.Struct, kw_only=True):
     """How far sending has come: the ids of the last acknowledged records, written whole or not at all."""
 
     archive: ArchiveId
+    #: Whose acknowledgements these are; earlier versions did not write it.
+    destination: str = ""
     sample: Mark = Mark()
     sysinfo: Mark = Mark()
     counts: Counts = msgspec.field(default_factory=Counts)
@@ -61,6 +66,8 @@ class Cursor(msgspec.Struct, kw_only=True):
     taken: dict[str, Taken] = {}
     #: Boot times as they were told, by boot id: a part of job ids, so they must not change.
     boots: dict[str, int] = {}
+    #: For OTLP: what the same points come from again.
+    carried: Carried | None = None
 
     def mark(self, kind: str) -> Mark:
         return self.sample if kind == SAMPLE else self.sysinfo
@@ -173,6 +180,8 @@ def show_status(status: ForwardStatus) -> list[tuple[str, str]]:
             f"{counts.lost} dropped unsent, {counts.unreadable} unreadable, {counts.undeliverable} undeliverable",
         ),
     ]
+    if counts.unwanted:
+        rows.append(("unwanted", f"{counts.unwanted} messages of a kind that the receiver does not take"))
     if status.trouble:
         rows.append(("trouble", status.trouble))
     elif status.last_error and status.last_error_time:

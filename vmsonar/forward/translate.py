@@ -1,12 +1,14 @@
 """Turns lines of the archive into messages of one of two dialects, split where they are too large."""
 
+from base64 import b64encode
 from collections.abc import Collection, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from vmsonar_archive.dialect.history import History, HostName, Infos
+from vmsonar_archive.dialect.history import Carried, History, HostName, Infos
 from vmsonar_archive.dialect.sonar import Sonar, envelope
+from vmsonar_archive.format.identity import ArchiveIdentity
 from vmsonar_archive.format.layout import SYSINFO
 from vmsonar_archive.format.lines import BadLine, decode_sample, decode_sysinfo, finish, record_line
 from vmsonar_archive.records import KINDS, Sample, Stamp, SysInfo
@@ -24,19 +26,20 @@ _decode_infos = msgspec.json.Decoder(Infos).decode
 
 
 def split_sonar(value: bytes, limit: int) -> list[bytes]:
-    """Splits a sample by job into several messages; a single job may still be too large."""
+    """Splits a sample, or what Slurm tells, by job into several messages; a single job may still be too large."""
     whole = msgspec.json.decode(value)
     attributes = whole["data"]["attributes"]
-    jobs = attributes.pop("jobs", [])
+    name = "slurm_jobs" if "slurm_jobs" in attributes else "jobs"
+    jobs = attributes.pop(name, [])
     if len(jobs) < 2:
         return [value]
     # The node's state stands in each, because readers demand it; they drop one of two for the same time.
-    room = limit - len(_encode(whole)) - len(b',"jobs":[]')
+    room = limit - len(_encode(whole)) - len(f',"{name}":[]')
     parts = []
-    for number, group in enumerate(_packed([(job, len(_encode(job)) + 1) for job in jobs], room)):
+    for number, group in enumerate(packed([(job, len(_encode(job)) + 1) for job in jobs], room)):
         if number == 1:
             attributes.pop("errors", None)
-        attributes["jobs"] = group
+        attributes[name] = group
         parts.append(_encode(whole))
     return parts
 
@@ -49,11 +52,11 @@ def split_native(value: bytes, limit: int) -> list[bytes]:
     if not groups:
         return [value]
     stamp = {name: whole[name] for name in ("time", "seq", "run", "boot", "boottime")}
-    rest = {name: rows for name, rows in whole.items() if name not in _OF_JOBS}
+    rest = {name: rows for name, rows in whole.items() if name not in (*_OF_JOBS, "batch_job")}
     sized = [(group, len(_encode(group))) for group in groups]
     room = limit - len(_encode(stamp)) - len(b',"crc":"01234567"')
     parts = [rest] if len(rest) > len(stamp) else []
-    for some in _packed(sized, room):
+    for some in packed(sized, room):
         rows: dict[str, list[Any]] = {}
         for kind, of_kind in chain.from_iterable(group.items() for group in some):
             rows.setdefault(kind, []).extend(of_kind)
@@ -62,17 +65,17 @@ def split_native(value: bytes, limit: int) -> list[bytes]:
 
 
 def _rows_by_job(whole: dict[str, Any]) -> list[dict[str, list[Any]]]:
-    """The rows of each process group, by kind."""
+    """The rows of each process group, by kind, and those of each batch job."""
     group_of = {(row["pid"], row["start_ticks"]): row.get("pgid") for row in whole.get("process", ())}
     groups: dict[Any, dict[str, list[Any]]] = {}
     for kind in _OF_JOBS:
         for row in whole.get(kind, ()):
             group = row.get("pgid", group_of.get((row.get("pid"), row.get("start_ticks"))))
             groups.setdefault(group, {}).setdefault(kind, []).append(row)
-    return list(groups.values())
+    return [*groups.values(), *({"batch_job": [row]} for row in whole.get("batch_job", ()))]
 
 
-def _packed(sized: list[tuple[Any, int]], room: int) -> Iterator[list[Any]]:
+def packed(sized: list[tuple[Any, int]], room: int) -> Iterator[list[Any]]:
     """Groups neighbours as long as they fit; one that is too large is a group of its own."""
     group: list[Any] = []
     used = 0
@@ -148,13 +151,26 @@ class Translator:
             return record.line
         return record_line(self._selection.of(self._sample(record.line)))[:-1]
 
-    def headers(self, archive: str, stamp: Stamp, head: str) -> dict[str, str]:
-        """The record's id, and the journal's head unless names are hidden."""
-        names = {"archive": archive, "run": stamp.run, "boot": stamp.boot}
+    @property
+    def carried(self) -> Carried | None:
+        """What a translator that goes on after this record has to know."""
+        return None
+
+    def more(self) -> list[tuple[str, bytes]]:
+        """Further messages of the record that was translated last: what they are of, and their values."""
+        return []
+
+    def headers(self, identity: ArchiveIdentity, stamp: Stamp, head: str) -> dict[str, str]:
+        """The record's id, whose archive it is, and the journal's head unless names are hidden."""
+        names = {"archive": identity.archive, "run": stamp.run, "boot": stamp.boot}
         if self._redactor is None:
-            return {**names, "seq": str(stamp.seq), "head": head}
+            return {**names, "seq": str(stamp.seq), "head": head, **self._identity(identity)}
         hide = self._redactor.identifier
-        return {**{name: hide(value) for name, value in names.items()}, "seq": str(stamp.seq)}
+        shown = {name: hide(value) for name, value in names.items()}
+        return {**shown, "seq": str(stamp.seq), **self._identity(self._redactor.identity(identity))}
+
+    def _identity(self, identity: ArchiveIdentity) -> dict[str, str]:
+        return {"identity": b64encode(msgspec.json.encode(identity)).decode()}
 
     def _sysinfo(self, line: bytes) -> SysInfo:
         info = decode_sysinfo(line)
@@ -172,9 +188,13 @@ class SonarTranslator(Translator):
         super().__init__(node, host_name, known, *rest)
         self._sonar = Sonar(cluster, node, host_name, known)
         self._last_passed: bytes | None = None
+        self._more: list[tuple[str, bytes]] = []
 
     def split(self, value: bytes, limit: int) -> list[bytes]:
         return split_sonar(value, limit)
+
+    def _identity(self, identity: ArchiveIdentity) -> dict[str, str]:
+        return {}  # what reads this dialect knows no archives
 
     def learn(self, record: Record) -> None:
         if record.kind == SYSINFO:
@@ -189,7 +209,11 @@ class SonarTranslator(Translator):
             # CPU time is needed of the last one only.
             self._last_passed = record.line
 
+    def more(self) -> list[tuple[str, bytes]]:
+        return self._more
+
     def translate(self, record: Record) -> bytes | None:
+        self._more = []
         if record.kind == SYSINFO:
             attributes = self._sonar.sysinfo(self._sysinfo(record.line))
             return envelope("sysinfo", attributes) if self._selection.sysinfo else None
@@ -200,4 +224,6 @@ class SonarTranslator(Translator):
         if not self._selection.samples:
             self._sonar.pass_over(sample)
             return None
-        return envelope("sample", self._sonar.sample(sample, self._selection.of(sample)))
+        shown = self._selection.of(sample)
+        self._more = [(kind, envelope(kind, told)) for kind, told in self._sonar.batch(shown)]
+        return envelope("sample", self._sonar.sample(sample, shown))

@@ -25,6 +25,7 @@ from vmsonar_inspect.tables.where import Origin, TimeFrame
 from vmsonar_inspect.tables.work_units import ListedFile, SegmentUnit, TableUnit, WorkUnit
 
 _DAYS_AT_ONCE = 64
+_ALWAYS = TimeFrame()
 
 
 @dataclass
@@ -37,11 +38,11 @@ class LakeExport:
     findings: list[Finding] = field(default_factory=list)
 
 
-def export_lake(origins: Sequence[Origin], target: LakeStore) -> LakeExport:
+def export_lake(origins: Sequence[Origin], target: LakeStore, frame: TimeFrame = _ALWAYS) -> LakeExport:
     """Adds the records of archives, bundles and other lakes that a lake does not hold yet."""
     done = LakeExport()
     with tempfile.TemporaryDirectory(prefix="vmsonar-") as scratch:
-        planner = Planner(Path(scratch), None, TimeFrame(), thorough=True)
+        planner = Planner(Path(scratch), None, frame, thorough=True)
         held = set(planner.add_lake(target))
         if not read_listing(target).exists:
             _list_existing(target, held)
