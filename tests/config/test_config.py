@@ -1,3 +1,5 @@
+import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -113,6 +115,12 @@ def test_which_archive_counts(tmp_path, monkeypatch):
     assert roots.archive_to_write(None, "/file", environment) == Path("/file")
     assert roots.archive_to_write(None, None, environment) == Path("/home/ada/.local/state/vmsonar")
     assert roots.archive_to_read(None, None, environment) == tmp_path / "system"
+    for empty in ({}, {"HOME": ""}):
+        assert roots.user_archive(empty) == Path(pwd.getpwuid(os.getuid()).pw_dir, ".local/state/vmsonar")
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)  # a user id without a name
+    assert roots.archive_to_read(None, None, {}) == tmp_path / "system"
+    with pytest.raises(FileNotFoundError, match="set HOME or XDG_STATE_HOME"):
+        roots.archive_to_write(None, None, {})
     environment["XDG_STATE_HOME"] = str(tmp_path)
     assert roots.archive_to_write(None, None, environment) == tmp_path / "vmsonar"
     (tmp_path / "vmsonar").mkdir()

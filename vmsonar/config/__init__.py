@@ -3,4 +3,4 @@
 Comes in: YAML. Goes out: a validated Config, or an error that names the key. Imports host.
 """
 
-__all__ = ["errors", "file", "quantities", "schema"]
+__all__ = ["errors", "file", "quantities", "schema", "shipping"]

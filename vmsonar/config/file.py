@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
@@ -13,6 +13,8 @@ from vmsonar_archive.system.errors import UsageError, VmsonarError
 
 from vmsonar.config.schema import Config, decode_value
 from vmsonar.host.roots import archive_to_read, find_config
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 _MAX_BYTES = 1 << 20
 # Far more than any configuration needs; with aliases, a few lines of YAML can expand to fill any memory.
@@ -98,6 +100,11 @@ StrictLoader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"\Z"), 
 
 def parse_config(text: str, source: str) -> Config:
     """The configuration in a text; `source` is what errors call it."""
+    return parse_as(Config, text, source)
+
+
+def parse_as(kind: type[T], text: str, source: str) -> T:
+    """A file of ours in YAML, of that form."""
     try:
         tree = yaml.load(text, StrictLoader)  # noqa: S506 - StrictLoader is a SafeLoader
     except yaml.YAMLError as error:
@@ -107,22 +114,27 @@ def parse_config(text: str, source: str) -> Config:
     except _ODD as error:
         raise UsageError(f"{source}: not what a configuration can hold: {error}") from None
     try:
-        return msgspec.convert({} if tree is None else tree, Config, dec_hook=decode_value)
+        return msgspec.convert({} if tree is None else tree, kind, dec_hook=decode_value)
     except msgspec.ValidationError as error:
         # Imported here: a daemon whose configuration is right need not hold it in memory.
         from vmsonar.config.errors import key_message
 
-        raise UsageError(f"{source}: {key_message(str(error), Config)}") from None
+        raise UsageError(f"{source}: {key_message(str(error), kind)}") from None
 
 
 def read_config(path: Path) -> Config:
     """The configuration in a file."""
+    return read_as(Config, path)
+
+
+def read_as(kind: type[T], path: Path) -> T:
+    """A file of ours in YAML, of that form."""
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)
         if len(content) > _MAX_BYTES:
             raise UsageError(f"{path}: larger than 1 MiB: not a configuration")
-        return parse_config(content.decode(), str(path))
+        return parse_as(kind, content.decode(), str(path))
     except PermissionError:
         raise VmsonarError(f"{path}: no permission to read the configuration") from None
     except OSError as error:

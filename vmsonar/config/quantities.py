@@ -1,7 +1,11 @@
-"""Durations such as `10s` and sizes such as `2GiB`, as people write them."""
+"""Durations such as `10s` and sizes such as `2GiB`, as people write them, and the sections that hold them."""
 
 import re
 from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
 
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)")
 _SECONDS = {"ms": 0.001, "s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
@@ -23,6 +27,10 @@ _MAX_SECONDS = 3650 * 86400
 _MAX_BYTES = 2**60
 
 
+class Section(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A mapping in the file: every key is optional, an unknown one is refused."""
+
+
 class Duration(float):
     """Seconds."""
 
@@ -33,6 +41,9 @@ class Interval(Duration):
 
 class ByteSize(int):
     """Bytes."""
+
+
+Days = Annotated[int, Meta(ge=1, le=36500)]
 
 
 def parse_duration(text: str) -> Duration:

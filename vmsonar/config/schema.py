@@ -14,117 +14,17 @@ from vmsonar_archive.system.text import where_it_leads
 
 from vmsonar.config.quantities import (
     ByteSize,
+    Days,
     Duration,
     Interval,
+    Section,
     parse_duration,
     parse_size,
     show_duration,
     write_size,
 )
+from vmsonar.config.shipping import FleetSection, Forward, Metrics, Save
 from vmsonar.host.roots import Host
-
-
-class Section(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """A mapping in the file: every key is optional, an unknown one is refused."""
-
-
-class Save(Section, frozen=True):
-    """Where `vmsonar teardown` brings what was recorded before the VM is gone."""
-
-    to: Annotated[
-        str | None,
-        about(
-            "A folder, `s3://bucket/prefix/`, an `https://` URL that takes a PUT, `@FILE` with such a URL "
-            "in it, or `mint+https://…`, an endpoint that gives a fresh one each time; `{archive}`, `{node}` and "
-            "`{time}` are filled in, and a URL without `{time}` takes one bundle only. By default bundles stay in "
-            "`waiting`."
-        ),
-    ] = None
-    token_file: Annotated[
-        str | None,
-        about(
-            "For `mint+https://`: file with the token that the endpoint wants; a name without a slash "
-            "is a systemd credential."
-        ),
-    ] = None
-    sign: Annotated[
-        str,
-        about(
-            "An ed25519 key file, or the name of a systemd credential; `auto` is the credential "
-            "`host-key` or the host's SSH key where it can be read, `none` does not sign."
-        ),
-    ] = "auto"
-    waiting: Annotated[
-        str, about("Where bundles wait that could not be sent; they go out at the next chance.")
-    ] = "/var/lib/vmsonar-bundles"
-    notice: Annotated[
-        Literal["none", "aws", "gcp", "azure"],
-        about("Whose metadata service is asked, every 5 s, whether this VM is about to be taken away."),
-    ] = "none"
-
-
-class Tls(Section, frozen=True):
-    """How the connection is protected. The host's name is always checked."""
-
-    use: Annotated[Literal["auto", "none"], about("`none` talks to a broker in the clear.")] = "auto"
-    ca_file: Annotated[str | None, about("Authorities to trust, in PEM; by default those of the system.")] = (
-        None
-    )
-    certificate_file: Annotated[str | None, about("Our own certificate, in PEM.")] = None
-    key_file: Annotated[str | None, about("Its key; by default in the same file as the certificate.")] = None
-    key_password_file: Annotated[str | None, about("File with the password of the key.")] = None
-
-
-class Forward(Section, frozen=True):
-    """Where `vmsonar forward` sends records."""
-
-    to: Annotated[
-        Literal["kafka", "kafka_proxy", "http"],
-        about("Kafka itself, Sonar's HTTP proxy for Kafka, or JSON by HTTP POST."),
-    ] = "kafka"
-    cluster: Annotated[
-        str | None, about("Name of the group of machines; topics are `<cluster>.sample` and so on.")
-    ] = None
-    brokers: Annotated[list[str], about("For `kafka`: `host:port` of some brokers.")] = []
-    url: Annotated[str | None, about("For `kafka_proxy` and `http`: the address to post to.")] = None
-    dialect: Annotated[Literal["sonar", "native"], about("Sonar's JSON, or our own records.")] = "sonar"
-    topic_prefix: Annotated[str | None, about("Stands before the topics, with a dot.")] = None
-    host_name: Annotated[Literal["full", "short"], about("Which host name is the message's key.")] = "full"
-    auth: Annotated[
-        Literal["none", "plain", "scram-sha-256", "scram-sha-512", "basic", "bearer"],
-        about("`plain` and `scram-…` for Kafka, `plain` for its proxy, `basic` and `bearer` for HTTP."),
-    ] = "none"
-    username: Annotated[str | None, about("By default the cluster's name.")] = None
-    password_file: Annotated[
-        str | None, about("File with the password; a name without a slash is a systemd credential.")
-    ] = None
-    token_file: Annotated[str | None, about("The same for the token of `bearer`.")] = None
-    tls: Annotated[Tls, about("How the connection is protected.")] = Tls()
-    compression: Annotated[Literal["zstd", "lz4", "gzip", "none"], about("Of messages to Kafka.")] = "zstd"
-    max_message: Annotated[
-        ByteSize, about("A larger message is split by job; not above the broker's own limit.")
-    ] = ByteSize(1_000_000)
-    max_payload: Annotated[ByteSize, about("Size of the body of one POST.")] = ByteSize(1_000_000)
-    timeout: Annotated[Duration, about("How long one POST may take.")] = Duration(10)
-    select: Annotated[
-        list[str], about("Only these kinds of rows (`sysinfo`, `node`, `process`, …); none means all.")
-    ] = []
-    redact: Annotated[
-        list[Literal["user", "host", "command", "path", "label", "all"]],
-        about("What is replaced by pseudonyms, as `vmsonar bundle --redact` does; ids always are then."),
-    ] = []
-    redact_key_file: Annotated[
-        str | None,
-        about("File with the key of the pseudonyms; by default one that never leaves the archive."),
-    ] = None
-    state: Annotated[
-        str | None,
-        about(
-            "Where the cursor is kept. By default `/var/lib/vmsonar-forward`, or "
-            "`$XDG_STATE_HOME/vmsonar-forward` for an ordinary user."
-        ),
-    ] = None
-
 
 #: What compose, the OCI annotations and the usual orchestrators say about what a container is.
 DEFAULT_LABELS = (
@@ -152,7 +52,6 @@ def allowed(labels: Mapping[str, str], patterns: Sequence[str]) -> dict[str, str
 
 
 Switch = Literal["auto", "none"]
-Days = Annotated[int, Meta(ge=1, le=36500)]
 # Every process is compared with all of them at every tick.
 _MOST = 1000
 
@@ -221,6 +120,13 @@ class Collectors(Section, frozen=True):
     process: Annotated[Switch, about("Processes; jobs need it.")] = "auto"
     job: Annotated[Switch, about("Process groups and batch jobs.")] = "auto"
     container: Annotated[Switch, about("Containers, by their control groups.")] = "auto"
+    cgroup: Annotated[
+        Switch, about("Control groups that are no containers: Slurm jobs, services, sessions.")
+    ] = "auto"
+    slurm: Annotated[
+        Switch,
+        about("Jobs and nodes as Slurm tells them: `auto` asks it, on one node of a cluster or on each."),
+    ] = "none"
     gpu: Annotated[Switch, about("GPUs and the processes on them.")] = "auto"
     energy: Annotated[Switch, about("Energy counters of the CPU packages and the board.")] = "auto"
 
@@ -264,6 +170,33 @@ class Containers(Section, frozen=True):
         list[str],
         Meta(description="Labels to record, as names or patterns; no other is kept.", max_length=_MOST),
     ] = field(default_factory=lambda: list(DEFAULT_LABELS))
+
+
+class Cgroups(Section, frozen=True):
+    """Which control groups that are no containers are recorded, each at what a container costs."""
+
+    kinds: Annotated[
+        list[Literal["slurm", "service", "session", "scope", "pod"]],
+        about(
+            "`slurm` jobs and steps, systemd's `service`, login `session` and other `scope`, and Kubernetes' `pod`."
+        ),
+    ] = field(default_factory=lambda: ["slurm", "service"])
+
+
+class Slurm(Section, frozen=True):
+    """How Slurm is asked, by a process of its own; `collectors.slurm: auto` switches it on."""
+
+    interval: Annotated[Duration, about("Time from one question to the next; never asked more often.")] = (
+        Duration(120)
+    )
+    timeout: Annotated[Duration, about("How long one of its programs may take.")] = Duration(30)
+    jobs: Annotated[
+        Literal["all", "node"], about("Jobs of the whole cluster, or only those on the node that asks.")
+    ] = "all"
+    folder: Annotated[
+        str | None, about("Where `sacct`, `sinfo` and `scontrol` are, if not where they usually are.")
+    ] = None
+    conf: Annotated[str | None, about("Path of slurm.conf, where it is not in its usual place.")] = None
 
 
 class Accounts(Section, frozen=True):
@@ -321,12 +254,16 @@ class Config(Section, frozen=True):
     ] = Lifeline()
     gpu: Annotated[Gpu, about("How GPUs are read.")] = Gpu()
     containers: Annotated[Containers, about("How containers get their names.")] = Containers()
+    cgroups: Annotated[Cgroups, about("Which other control groups are recorded.")] = Cgroups()
+    slurm: Annotated[Slurm, about("How Slurm is asked.")] = Slurm()
     accounts: Annotated[Accounts, about("Exact accounts of processes that ended.")] = Accounts()
     budget: Annotated[BudgetSection, about("What the archive may take.")] = BudgetSection()
     forward: Annotated[Forward, about("Where `vmsonar forward` sends records.")] = Forward()
+    metrics: Annotated[Metrics, about("What `vmsonar metrics` shows, and to whom.")] = Metrics()
     save: Annotated[
         Save, about("Where `vmsonar teardown` brings what was recorded before the VM is gone.")
     ] = Save()
+    fleet: Annotated[FleetSection, about("The receiving half: `vmsonar collect`.")] = FleetSection()
 
     @property
     def host(self) -> Host:
@@ -361,9 +298,13 @@ def encode_value(value: Any) -> Any:
 def plain(config: Config) -> dict[str, Any]:
     """The configuration as it could stand in a file; it names files that hold secrets, and of URLs only the host."""
     answer: dict[str, Any] = msgspec.to_builtins(config, enc_hook=encode_value)
-    for section, key in (("forward", "url"), ("save", "to")):
-        if answer[section][key] is not None:
-            answer[section][key] = where_it_leads(answer[section][key])
+    for section, key in (
+        (answer["forward"], "url"),
+        (answer["save"], "to"),
+        (answer["fleet"]["hooks"], "webhook"),
+    ):
+        if section[key] is not None:
+            section[key] = where_it_leads(section[key])
     return answer
 
 

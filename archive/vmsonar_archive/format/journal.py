@@ -260,11 +260,15 @@ class Journal:
         self._size = whole
         return content[:whole].split(b"\n")[:-1]
 
-    def append(self, entry: JournalEntry) -> None:
-        """Adds one line, durably; on failure the journal is as it was."""
-        told = msgspec.structs.replace(entry, identity=self._identity, namespace=self._namespace)
-        line = line_of(told, self.ledger.head)
-        data = line + b"\n"
+    def append(self, *entries: JournalEntry) -> None:
+        """Adds lines, durably; on failure the journal is as it was."""
+        lines: list[bytes] = []
+        head = self.ledger.head
+        for entry in entries:
+            told = msgspec.structs.replace(entry, identity=self._identity, namespace=self._namespace)
+            lines.append(line_of(told, head))
+            head = line_hash(lines[-1])
+        data = b"".join(line + b"\n" for line in lines)
         self.fault("journal.before")
         if os.fstat(self._descriptor).st_size != self._size:
             # An earlier failure could not be undone at the time.
@@ -276,7 +280,8 @@ class Journal:
             os.ftruncate(self._descriptor, self._size)
             raise
         self._size += len(data)
-        self.ledger.add(line)
+        for line in lines:
+            self.ledger.add(line)
         self.fault("journal.after")
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -11,12 +11,12 @@ from vmsonar_archive.records import KINDS, Sample, Stamp, SysInfo
 from vmsonar_archive.records.ids import told
 from vmsonar_archive.system.errors import NOT_JSON
 
-# No line we write comes near this; it bounds what a hostile file can make us hold.
+# It bounds what a hostile file can make us hold.
 MAX_LINE = 16 * 1024 * 1024
 # The same for what a line can be blown up to when it is decoded; the figures fit 20,000 processes.
 _MAX_OBJECTS = 200_000
 _MAX_VALUES = 1_000_000
-_HARMLESS = 256 * 1024
+HARMLESS = 256 * 1024
 
 # About 50 KB of process rows.
 _ROWS_PER_PIECE = 128
@@ -71,6 +71,16 @@ def _body_pieces(stamp: Stamp, rows: Mapping[str, Sequence[bytes]]) -> Iterator[
             yield b"]"
 
 
+def share_of_line(texts: Iterable[bytes]) -> float:
+    """How much of what a reader takes as one line these parts of it fill."""
+    size = objects = values = 0
+    for text in texts:
+        size += len(text) + 1
+        objects += text.count(b"{") + text.count(b"[")
+        values += text.count(b",") + 1
+    return max(size / MAX_LINE, objects / _MAX_OBJECTS, values / _MAX_VALUES)
+
+
 def sample_line(stamp: Stamp, rows: Mapping[str, Sequence[bytes]]) -> bytes:
     """The line of one sample as a whole."""
     return b"".join(sample_pieces(stamp, rows))
@@ -91,7 +101,7 @@ def check_line(line: Text) -> None:
     """Raises BadLine unless the checksum of a line holds and it can be decoded without harm."""
     if not checksum_holds(line):
         raise BadLine("checksum differs")
-    if len(line) >= _HARMLESS:
+    if len(line) >= HARMLESS:
         _refuse_bomb(bytes(line))
 
 

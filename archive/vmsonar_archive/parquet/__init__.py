@@ -4,4 +4,4 @@ Comes in: lines of segments. Goes out: Parquet files whose footers name the segm
 rollups. Imports pyarrow, read, write and below.
 """
 
-__all__ = ["compare", "derive", "files", "resummarize", "rollup", "schema"]
+__all__ = ["compare", "derive", "files", "measures", "resummarize", "rollup", "schema"]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
 
-from vmsonar_archive.parquet.schema import SERIES_KEYS, Key, arrow, arrow_type, own_fields
-from vmsonar_archive.records import KINDS
+from vmsonar_archive.parquet.schema import Key, arrow, arrow_type, own_fields
+from vmsonar_archive.records import KINDS, SERIES_KEYS
 from vmsonar_archive.records.fields import Field, element_of
 
 if TYPE_CHECKING:
@@ -183,6 +183,7 @@ class RowCollector:
     def __init__(self, table: str) -> None:
         self.table = table
         self._fields = own_fields(table)
+        # Without keys they stay in the order in which they were taken.
         self._keys = SERIES_KEYS.get(table, ())
         self._decode_all = msgspec.json.Decoder(list[KINDS[table]]).decode  # type: ignore[valid-type]
         self._decode_one = msgspec.json.Decoder(KINDS[table]).decode

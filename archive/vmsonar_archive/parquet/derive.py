@@ -18,7 +18,8 @@ from vmsonar_archive.format.journal import Journal
 from vmsonar_archive.format.lines import BadLine, decode_sysinfo
 from vmsonar_archive.parquet.decode import RowCollector, column
 from vmsonar_archive.parquet.files import Footer, SourceSegment, table_file
-from vmsonar_archive.parquet.rollup import MEASURES, RULE, SeriesDay, group_numbers
+from vmsonar_archive.parquet.measures import MEASURES
+from vmsonar_archive.parquet.rollup import RULE, SeriesDay, group_numbers
 from vmsonar_archive.parquet.schema import (
     JOINED,
     SAMPLES,

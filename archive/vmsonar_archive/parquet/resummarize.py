@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from vmsonar_archive.parquet.files import Footer, read_footer, table_file
-from vmsonar_archive.parquet.rollup import MEASURES, RULE, SeriesDay
-from vmsonar_archive.parquet.schema import SAMPLES, SERIES_DAY, SERIES_KEYS, STAMP_FIELDS, arrow
+from vmsonar_archive.parquet.measures import MEASURES
+from vmsonar_archive.parquet.rollup import RULE, SeriesDay
+from vmsonar_archive.parquet.schema import SAMPLES, SERIES_DAY, STAMP_FIELDS, arrow
 from vmsonar_archive.parquet.stamps import Stamps, Starts
-from vmsonar_archive.records import Stamp
+from vmsonar_archive.records import SERIES_KEYS, Stamp
 
 if TYPE_CHECKING:
     import pyarrow as pa

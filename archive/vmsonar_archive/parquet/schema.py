@@ -1,4 +1,4 @@
-"""The Arrow schema of every table, made from the Structs, and the keys that order its rows."""
+"""The Arrow schema of every table, made from the Structs."""
 
 from datetime import datetime
 from functools import cache
@@ -132,25 +132,3 @@ def arrow_type(kind: Any) -> "pa.DataType":
         return pa.map_(pa.string(), pa.string())
     # What has no fixed shape is kept as the JSON it was.
     return pa.string()
-
-
-#: Rows of a table without a line here are stored in the order in which they were taken.
-SERIES_KEYS: dict[str, tuple[str, ...]] = {
-    "cpu": ("cpu_index",),
-    "disk": ("device", "device_major", "device_minor"),
-    "filesystem": ("device_major", "device_minor"),
-    "netfs": ("device_major", "device_minor"),
-    "net": ("interface",),
-    "fabric": ("fabric_device", "fabric_port"),
-    "pressure": ("resource",),
-    "energy": ("meter",),
-    "gpu": ("gpu_uuid",),
-    "gpu_process": ("gpu_uuid", "pid"),
-    "command_run": ("pid",),
-    "container": ("container_id",),
-    "container_info": ("container_id",),
-    "job": ("pgid", "start_ticks"),
-    "job_info": ("pgid", "start_ticks"),
-    "process": ("pid", "start_ticks"),
-    "process_info": ("pid", "start_ticks"),
-}

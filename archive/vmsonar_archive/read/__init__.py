@@ -4,4 +4,4 @@ Comes in: a path. Goes out: samples, sysinfo records and findings; damage is a f
 format and below.
 """
 
-__all__ = ["findings", "reader", "source", "tar_walk"]
+__all__ = ["endings", "findings", "idleness", "reader", "source", "tar_walk"]

@@ -27,7 +27,6 @@ class Ending(StrEnum):
     STOPPED = "stopped"
     #: A panic, a power cut, or a kill from outside: records stop, and the next ones are of another boot.
     NO_FAREWELL = "no_farewell"
-    STILL_RUNNING = "still_running"
     UNKNOWN = "unknown"
 
 
@@ -79,21 +78,24 @@ class MachineEnd:
     evidence: str
 
 
-def machine_end(tail: BootTail, followed: bool, live: bool = False) -> MachineEnd:
-    """`followed`: there are records of a later boot. `live`: a recorder writes right now."""
-    how, evidence = _judged(tail, followed, live)
-    if how in _AS_ANNOUNCED and tail.notice is not None and tail.last - tail.notice <= _NOTICE_HOLDS:
+def machine_end(tail: BootTail, followed: bool) -> MachineEnd:
+    """`followed`: there are records of a later boot."""
+    how, evidence = _judged(tail, followed)
+    # A recorder that was stopped and could not learn why may have been so because the machine went.
+    if (
+        (how in _AS_ANNOUNCED or tail.farewell == "")
+        and tail.notice is not None
+        and tail.last - tail.notice <= _NOTICE_HOLDS
+    ):
         how, evidence = Ending.RECLAIM_NOTICE, f"the cloud's notice of {tail.notice:%F %TZ}; {evidence}"
     return MachineEnd(how, tail.last, evidence)
 
 
-def _judged(tail: BootTail, followed: bool, live: bool) -> tuple[Ending, str]:
+def _judged(tail: BootTail, followed: bool) -> tuple[Ending, str]:
     if tail.farewell in _GOALS:
         return _GOALS[tail.farewell], f"the last record says why the recorder stopped: {tail.farewell}"
     if tail.farewell is not None:
         return Ending.STOPPED, "the recorder was stopped, and nobody said why"
-    if live:
-        return Ending.STILL_RUNNING, "records are being written"
     if not followed:
         return Ending.UNKNOWN, "the records stop, and nothing was recorded after"
     if not tail.is_daemon:
@@ -117,8 +119,8 @@ def boot_tails(records: Iterable[Told | Sample]) -> list[BootTail]:
     return list(found.values())
 
 
-def boot_before(root: Path, boot: str) -> MachineEnd | None:
-    """How the boot before this one ended; None for an archive whose last record is of this one, or without any."""
+def last_tail(root: Path) -> BootTail | None:
+    """The tail of an archive's last boot, by its last segment; None where nothing can be read."""
     told: list[Told] = []
     decode = msgspec.json.Decoder(Told).decode
 
@@ -127,5 +129,10 @@ def boot_before(root: Path, boot: str) -> MachineEnd | None:
             told.append(decode(line))
 
     last_sample(root, see)
-    tails = boot_tails(told)
-    return None if not tails or tails[-1].boot == boot else machine_end(tails[-1], followed=True)
+    return next(reversed(boot_tails(told)), None)
+
+
+def boot_before(root: Path, boot: str) -> MachineEnd | None:
+    """How the boot before this one ended; None for an archive whose last record is of this one, or without any."""
+    tail = last_tail(root)
+    return None if tail is None or tail.boot == boot else machine_end(tail, followed=True)

@@ -112,6 +112,10 @@ class Archive:
             if (since is None or sample.time >= since) and (until is None or sample.time < until):
                 yield sample
 
+    def stamps(self) -> Iterator[Stamp]:
+        """The id and time of every sample, in the same order, at a fraction of the price."""
+        return self._records(SAMPLE, decode_stamp)
+
     def sysinfos(self) -> Iterator[SysInfo]:
         """Every description of the machine, in the order in which they were taken."""
         return self._records(SYSINFO, decode_sysinfo)

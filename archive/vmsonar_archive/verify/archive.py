@@ -28,9 +28,16 @@ class Depth(StrEnum):
 
 
 def verify(
-    source: Source, depth: Depth = Depth.FULL, head: str | None = None, progress: Progress | None = None
+    source: Source,
+    depth: Depth = Depth.FULL,
+    head: str | None = None,
+    progress: Progress | None = None,
+    known: "CheckedFiles | None" = None,
 ) -> Report:
-    """Checks an archive: its identity, its journal, and every file against what the journal says."""
+    """Checks an archive: its identity, its journal, and every file against what the journal says.
+
+    `known` collects what was found out about each file, for a caller that goes on to file or to read them.
+    """
     report = Report()
     try:
         source.identity()
@@ -38,7 +45,7 @@ def verify(
         newer = isinstance(error, NewerFormat)
         report.add(Finding.of(Code.NEWER_FORMAT if newer else Code.CORRUPT, layout.ARCHIVE_FILE, str(error)))
         return report
-    known: CheckedFiles = {}
+    known = {} if known is None else known
     for round_ in range(_ROUNDS):
         (ledger, torn), sizes = source.journal(head), source.sizes()
         present = _present(ledger, sizes)

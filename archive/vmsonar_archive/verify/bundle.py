@@ -6,6 +6,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vmsonar_archive.format import bag, layout
 from vmsonar_archive.format.bag import BadManifest, BundleRecord
@@ -17,6 +18,9 @@ from vmsonar_archive.system.files import sha256_of_chunks
 from vmsonar_archive.system.progress import Progress
 from vmsonar_archive.verify.archive import Depth, errors_first, verify
 from vmsonar_archive.verify.signature import Trust, check_signature
+
+if TYPE_CHECKING:  # a quick look does without it
+    from vmsonar_archive.verify.content import CheckedFiles
 
 _CHUNK = 1024 * 1024
 _SMALL = 64 * 1024
@@ -35,10 +39,11 @@ def verify_bundle(
     head: str | None = None,
     progress: Progress | None = None,
     trust: Trust | None = None,
+    known: "CheckedFiles | None" = None,
 ) -> Report:
     """Checks the archive inside, and then what is around it: the tar file, the bag and its signature."""
     try:
-        report = verify(source, depth, head, progress)
+        report = verify(source, depth, head, progress, known)
     except VmsonarError as error:
         report = Report()
         report.add(Finding.of(Code.CORRUPT, "", str(error)))

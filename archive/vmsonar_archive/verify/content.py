@@ -19,6 +19,7 @@ from vmsonar_archive.format.lines import BadLine, Text, decode_sample, decode_st
 from vmsonar_archive.read.findings import Code, Finding, Report, Severity
 from vmsonar_archive.read.source import Source, open_source
 from vmsonar_archive.records import Stamp
+from vmsonar_archive.records.sets import RecordSet
 from vmsonar_archive.system.children import is_helper, side_by_side
 from vmsonar_archive.system.errors import VmsonarError
 from vmsonar_archive.system.files import Refused, sha256_of
@@ -30,6 +31,8 @@ _GAP_FACTOR = 3
 _GAP_SECONDS = 3.0
 # An hour of a sample every 10 ms has 360,000; it bounds what a hostile segment can make us hold.
 _MAX_RECORDS = 600_000
+# The runs and holes of one segment; a daemon that is started every second has 3,600.
+_MAX_SPANS = 4_000
 # Both are UUIDs.
 _MAX_IDS = 200
 # What is told of one file, of each kind, and of all files together.
@@ -57,6 +60,8 @@ class Checked:
     records: int = 0
     first: Stamp | None = None
     last: Stamp | None = None
+    #: Exactly which records it holds, unless they are of more runs than any machine starts.
+    held: RecordSet = field(default_factory=lambda: RecordSet(max_spans=_MAX_SPANS))
     #: The usual distance of its samples in seconds; None when there are too few to tell.
     interval: float | None = None
     findings: list[Finding] = field(default_factory=list)
@@ -281,6 +286,7 @@ class _Records:
             return
         if checked.last is not None and stamp.seq <= checked.last.seq:
             checked.find(Code.REPEATED, f"record {stamp.seq} follows record {checked.last.seq}")
+        checked.held.add(stamp)
         checked.records += 1
         if checked.records > _MAX_RECORDS:
             raise VmsonarError(f"it has more than {_MAX_RECORDS} records")

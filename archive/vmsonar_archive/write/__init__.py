@@ -4,4 +4,15 @@ Comes in: encoded rows from the daemon. Goes out: durable segments and journal l
 waits for the disk. Imports read and below.
 """
 
-__all__ = ["budget", "lock", "losses", "outputs", "repair", "rewrite", "segment", "upkeep", "writer"]
+__all__ = [
+    "budget",
+    "deposit",
+    "lock",
+    "losses",
+    "outputs",
+    "repair",
+    "rewrite",
+    "segment",
+    "upkeep",
+    "writer",
+]

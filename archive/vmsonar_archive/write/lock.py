@@ -61,3 +61,14 @@ def holder(root: Path) -> int | None:
             text = os.pread(file.fileno(), 32, 0).strip()
             return int(text) if text.isdigit() else 0
     return None
+
+
+def try_lock(path: Path) -> int | None:
+    """A descriptor that holds the file for us until it is closed; None while somebody else does."""
+    descriptor = files.open_own(path, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor

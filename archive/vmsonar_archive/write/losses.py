@@ -1,9 +1,13 @@
-"""Samples that could not be written: why, since when and how many."""
+"""What could not be written: samples, why, since when and how many; and rows for which a line has no room."""
 
 import errno
+from bisect import bisect_right
+from collections.abc import Mapping
 from datetime import datetime
+from itertools import accumulate
 from pathlib import Path
 
+from vmsonar_archive.format.lines import HARMLESS, encode_row, share_of_line
 from vmsonar_archive.records import GapRow
 from vmsonar_archive.system.errors import VmsonarError
 
@@ -27,6 +31,11 @@ _REMEDIES = {
     "too_large": "leave out what fills it (filters in the configuration)",
     "io_error": "look at the kernel's log",
 }
+
+
+# What a sample may fill of a line: the rest is for its stamp, and for the rows that say what was left out.
+_FULL = 0.99
+_ROWS_AT_ONCE = 128
 
 
 class AppendFailed(VmsonarError):
@@ -90,3 +99,41 @@ class LostSamples:
         self._pending = 0
         self._doubtful = False
         self._since = None
+
+
+def fitting(rows: Mapping[str, list[bytes]]) -> Mapping[str, list[bytes]]:
+    """The rows that a reader takes as one line; without the largest of the kind that fills it, and a gap row says so.
+
+    Nobody could read a longer line, and without this the next sample would be as long.
+    """
+    if sum(sum(map(len, encoded)) for encoded in rows.values()) < HARMLESS:
+        return rows
+    together = (
+        b",".join(encoded[at : at + _ROWS_AT_ONCE])
+        for encoded in rows.values()
+        for at in range(0, len(encoded), _ROWS_AT_ONCE)
+    )
+    if share_of_line(together) <= _FULL:
+        return rows
+    shares = {kind: {row: share_of_line((row,)) for row in encoded} for kind, encoded in rows.items()}
+    filled = {kind: sum(shares[kind][row] for row in encoded) for kind, encoded in rows.items()}
+    kept, left_out = dict(rows), []
+    for fullest in sorted(filled, key=lambda kind: -filled[kind]):
+        if sum(filled.values()) <= _FULL:
+            break
+        aim = _FULL - (sum(filled.values()) - filled.pop(fullest))
+        kept[fullest] = _smallest(rows[fullest], shares[fullest], aim)
+        filled[fullest] = sum(shares[fullest][row] for row in kept[fullest])
+        left_out.append(
+            f"{len(rows[fullest]) - len(kept[fullest])} of {len(rows[fullest])} rows of {fullest}"
+        )
+    detail = f"left out, since no line could hold them: {', '.join(left_out)}"
+    gap = encode_row(GapRow(collector="archive", reason="too_large", detail=detail))
+    return {**kept, "gap": [*kept.get("gap", ()), gap]}
+
+
+def _smallest(encoded: list[bytes], shares: Mapping[bytes, float], aim: float) -> list[bytes]:
+    """As many rows as fill no more than that, the smallest of them, in their order."""
+    places = sorted(range(len(encoded)), key=lambda place: shares[encoded[place]])
+    sums = list(accumulate(shares[encoded[place]] for place in places))
+    return [encoded[place] for place in sorted(places[: bisect_right(sums, aim)])]

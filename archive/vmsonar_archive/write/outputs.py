@@ -147,6 +147,14 @@ def whole(target: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
         yield sink
 
 
+def remove_unfinished(folder: Path) -> None:
+    """Removes what processes that are no more had begun to write with whole()."""
+    for path in folder.glob(".*.partial"):
+        writer = path.name.split(".")[-2]
+        if writer.isdigit() and not Path("/proc", writer).exists():
+            path.unlink(missing_ok=True)
+
+
 def _is_page(file: BinaryIO) -> bool:
     head = file.read(_HEAD)
     return head.startswith(b"<!doctype html>") and b": vmsonar</title>" in head

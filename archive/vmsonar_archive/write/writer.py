@@ -31,7 +31,7 @@ from vmsonar_archive.write import budget as budgets
 from vmsonar_archive.write.budget import Budget
 from vmsonar_archive.write.housekeeping import Housekeeping
 from vmsonar_archive.write.lock import WriterLock
-from vmsonar_archive.write.losses import LostSamples
+from vmsonar_archive.write.losses import LostSamples, fitting
 from vmsonar_archive.write.segment import SegmentWriter
 
 
@@ -97,6 +97,7 @@ class ArchiveWriter:
     def append(self, time: datetime, boot: str, boottime: int, rows: Mapping[str, list[bytes]]) -> int:
         """Appends one sample of rows encoded before; returns its number."""
         self._leave_failed(SAMPLE, time)
+        rows = fitting(rows)
         lost = self._losses.row()
         if lost is not None:
             rows = {**rows, "gap": [*rows.get("gap", ()), encode_row(lost)]}
