@@ -5,16 +5,25 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
+from vmsonar_archive.records import JobInfoRow, JobRow
+from vmsonar_inspect.facts.comparison import Side, compare
+from vmsonar_inspect.facts.runs import read_run
 
-from tests.daemon.commands import SECONDS, environment, run, runs
+from tests.daemon.commands import SECONDS, environment, line, run, runs
+from tests.making.archives import append_samples, encoded, make_archive, open_writer
+from tests.real.wait import wait_until
 from vmsonar.daemon.run_folders import RunFolders
 
-# Seconds by the CPU clock, and a number of rounds of work.
+# Seconds by the CPU clock.
 _BURN = "import time\nwhile time.process_time() < {}: pass"
-_WORK = "import hashlib\nfor each in range({}): hashlib.pbkdf2_hmac('sha256', b'x', b'y', 3000)"
+# Where nothing is allowed, only the rank test keeps equal sets from failing: it lets 1.6 of 200 fail.
+_EQUAL_GATES = ("cpu<=+5%", "cpu<=+0%")
 
 
 def _vmsonar(home, *words, code=0):
@@ -50,8 +59,10 @@ def test_old_runs_go_by_size_too_and_never_one_that_is_written(tmp_path):
 
     with (tmp_path / "20261100T000000-a-x" / "writer.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        folders.prune(keep=20, most=1500)
+        folders.prune(tmp_path / "20261102T000000-a-x", keep=20, most=1500)
         assert [path.name[:8] for path in folders.newest_first()] == ["20261102", "20261100"]
+    folders.prune(tmp_path / "20261100T000000-a-x", keep=1)  # a newer one began meanwhile
+    assert [path.name[:8] for path in folders.newest_first()] == ["20261102", "20261100"]
 
 
 def _repeats(home, programs, repeats=5):
@@ -79,28 +90,32 @@ def test_a_gate_finds_a_planted_tenth_of_real_runs(tmp_path):
 
 
 @pytest.mark.chaos
-def test_gates_on_many_sets_of_real_work(tmp_path):
-    """Work that is counted, not timed: equal runs never fail, a tenth more is found where the machine is calm."""
-    calm = found = 0
-    for number in range(20):
-        home = tmp_path / str(number)
-        home.mkdir()
-        first, same, more = _repeats(home, [_WORK.format(200), _WORK.format(200), _WORK.format(220)])
-        limit = ("--gate", "cpu<=+3%", "--json")
-        equal = json.loads(_vmsonar(home, "compare", first, same, *limit))
-        planted = json.loads(_vmsonar(home, "compare", first, more, *limit, code=None))
-        cpu = next(each for each in planted["differences"] if each["measure"] == "cpu")
-        gate = planted["gates"][0]
-        print(
-            f"set {number}: equal {equal['gates'][0]['change']:+.3f}, a tenth more {gate['change']:+.3f}, "
-            f"p {gate['p']:.4f}, spread {cpu['spread_before']:.3f}"
-        )
-        is_calm = max(cpu["spread_before"], cpu["spread_after"]) < 0.05
-        calm, found = calm + is_calm, found + (is_calm and gate["failed"])
-        shutil.rmtree(home)
-    if calm < 10:
-        pytest.skip(f"only {calm} of 20 sets of equal work differ by less than 5 %: this machine is too busy")
-    assert found >= 0.95 * calm
+def test_gates_on_300_sets_of_real_runs(tmp_path):
+    """Five repeats a side of 0.3 s by the CPU clock, in turns: 200 equal sets, and a tenth more in 100 of them."""
+    failed, found = Counter(), 0
+    with ThreadPoolExecutor(2) as two:
+        for number, (equal, *planted) in enumerate(
+            two.map(partial(_gates_of_a_set, tmp_path), range(200)), 1
+        ):
+            failed.update(gate.gate for gate in equal if gate.failed)
+            found += sum(gates[0].failed for gates in planted)
+            changes = ", ".join(f"{gate.gate} {gate.change:+.3f}" for gate in equal)
+            print(
+                f"{number} sets: {changes}; failed {dict(failed)}, found {found}, load {os.getloadavg()[0]:.1f}"
+            )
+    assert max(failed.values(), default=0) <= 4
+    assert found >= 95
+
+
+def _gates_of_a_set(folder, number):
+    """Those of equal repeats and, in every other set, those of a tenth more."""
+    home = folder / str(number)
+    home.mkdir()
+    programs = [_BURN.format(seconds) for seconds in (0.3, 0.3, 0.33)[: 3 - number % 2]]
+    repeats = [text.split(",") for text in _repeats(home, programs)]
+    first, *others = (Side(name="", runs=[read_run(Path(path)) for path in side]) for side in repeats)
+    shutil.rmtree(home)
+    return [compare([first, other], _EQUAL_GATES).gates for other in others]
 
 
 def test_repeats_are_taken_by_command_and_number(tmp_path):
@@ -112,6 +127,56 @@ def test_repeats_are_taken_by_command_and_number(tmp_path):
         ["sh -ee /dev/null"] * 2,
     ]
     _vmsonar(tmp_path, "compare", "@3", "@1", "--repeat", 3, code=2)
+    (tmp_path / "config").write_text("command_line: none\n")
+    for program in ("true", "sync", "true", "sync"):
+        run(
+            tmp_path,
+            "--quiet",
+            "--",
+            program,
+            env=environment(tmp_path) | {"VMSONAR_CONFIG": f"{tmp_path}/config"},
+        )
+    _vmsonar(tmp_path, "compare", "@3", "@1", "--repeat", 2, code=2)
+
+
+def test_repeats_ended_alike_and_count_once(tmp_path):
+    for code in (0, 0, 1, 0):
+        script = tmp_path / "script"
+        script.write_text(f"exit {code}\n")
+        run(tmp_path, "--quiet", "--", "sh", script)
+    before_all = runs(tmp_path)[0].with_name("20200101T000000.000000-0000-x")
+    shutil.copytree(make_archive(tmp_path / "no-command"), before_all)
+    found = json.loads(_vmsonar(tmp_path, "compare", "@2", "@1", "--repeat", 1, "--json"))
+    assert [side["runs"][0]["exit_code"] for side in found["sides"]] == [1, 0]
+    assert "@2: 1 of 1 run failed (exit 1)" in _vmsonar(tmp_path, "compare", "@2", "@1")
+    for words in (
+        ("@2", "@1", "--repeat", 3),  # one failed once, the other thrice not
+        ("@3", "@1", "--repeat", 2),  # the third is on both sides
+        ("@1", "@1"),
+        (tmp_path / "no-command", "@1"),
+    ):
+        _vmsonar(tmp_path, "compare", *words, "--gate", "cpu<=+5%", code=2)
+    elsewhere = shutil.copytree(runs(tmp_path)[-1], tmp_path / "zz")
+    _vmsonar(tmp_path, "compare", elsewhere, "@1", code=2)  # a copy is no repeat
+    _vmsonar(tmp_path, "compare", elsewhere, "@2")
+    _vmsonar(tmp_path, "compare", elsewhere, "@1", "--repeat", 2, code=2)
+    for nothing in (f"{elsewhere}#no-job", tmp_path / "nowhere"):
+        _vmsonar(tmp_path, "compare", nothing, "@1", "--gate", "cpu<=+5%", code=3)
+
+
+def test_a_run_that_has_not_ended_is_not_compared(tmp_path):
+    run(tmp_path, "--quiet", "--", "true")
+    words = line("--quiet", "--", "sh", "-c", "echo; read x")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(words, env=environment(tmp_path), **pipes) as process:
+        process.stdout.readline()
+        wait_until(
+            lambda: json.loads(_vmsonar(tmp_path, "runs", "--json"))[0]["exit_code"] is None,
+            30,
+            "its first sample",
+        )
+        _vmsonar(tmp_path, "compare", "@2", "@1", "--gate", "cpu<=+5%", code=3)
+        process.communicate(b"\n", timeout=SECONDS)
 
 
 @pytest.mark.slow
@@ -120,11 +185,11 @@ def test_work_on_one_and_two_cores_shows_how_it_scales(tmp_path):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core")
     burn = f"import os\n{_BURN.format(0.6)}\nif os.fork():\n  os.wait()\nelse: pass\n{_BURN.format(1.2)}"
+    (tmp_path / "burn.py").write_text(burn)
     for cores in ("0", "0-1"):
         line = ["taskset", "-c", cores, sys.executable, "-m", "vmsonar", "run", "--quiet", "--"]
-        subprocess.run(
-            [*line, sys.executable, "-S", "-c", burn], env=environment(tmp_path), timeout=SECONDS, check=True
-        )
+        settings = {"env": environment(tmp_path), "timeout": SECONDS, "check": True}
+        subprocess.run([*line, sys.executable, "-S", tmp_path / "burn.py"], **settings)
     scaling = json.loads(_vmsonar(tmp_path, "compare", "@2", "@1", "--json"))["scaling"]
     assert [step["cores"] for step in scaling["steps"]] == [1.0, 2.0]
     assert scaling["twice_cores"] == 4.0
@@ -148,6 +213,7 @@ def test_files_that_were_asked_for_are_written(tmp_path):
     assert "exit 2" in names["markdown"].read_text()
     assert names["html"].read_text().startswith("<!doctype html>")
     _vmsonar(tmp_path, "verify", names["bundle"])
+    run(tmp_path, "--quiet", "--", "true")
     told = json.loads(_vmsonar(tmp_path, "compare", names["bundle"], "@1", "--json"))
     assert told["sides"][0]["runs"][0]["exit_code"] == 2
 
@@ -167,6 +233,23 @@ def test_jobs_of_any_archive_can_be_compared(tmp_path):
     found = json.loads(_vmsonar(tmp_path, "compare", *sides, "--json"))
     elapsed = next(each for each in found["differences"] if each["measure"] == "elapsed")
     assert elapsed["before"] == pytest.approx(elapsed["after"], abs=1.5)
+
+
+def test_jobs_of_one_name_are_repeats(tmp_path):
+    """Two archives of a machine that know nothing of vmsonar run."""
+    for place, jobs in (("a", 3), ("b", 2)):
+        writer = open_writer(tmp_path / place)
+        rows = [
+            (JobRow(pgid=number, start_ticks=number, user_ticks=100 * number),
+             JobInfoRow(series_id=str(number), pgid=number, start_ticks=number, program="make"))
+            for number in range(1, jobs + 1)
+        ]  # fmt: skip
+        told = encoded({"job": [job for job, _ in rows], "job_info": [info for _, info in rows]})
+        append_samples(writer, 3, lambda *_, told=told: told)
+        writer.close()
+    found = json.loads(_vmsonar(tmp_path, "compare", f"{tmp_path}/a#make", f"{tmp_path}/b#make", "--json"))
+    assert [len(side["runs"]) for side in found["sides"]] == [3, 2]
+    _vmsonar(tmp_path, "compare", f"{tmp_path}/a#make", f"{tmp_path}/a#make", code=2)
 
 
 def test_secrets_of_the_command_line_are_masked(tmp_path):

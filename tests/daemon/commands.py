@@ -41,3 +41,27 @@ def card_of(home, *words, **settings):
 
 def runs(home):
     return sorted((Path(home) / ".local/state/vmsonar-runs").glob("*/"))
+
+
+def state(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "gone"
+
+
+def children(pid):
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid:
+            found.append(int(path.parent.name))
+    return found
+
+
+def recorder_of(pid):
+    """The recorder of a `vmsonar run`."""
+    return next(each for each in children(pid) if b"--command" in Path(f"/proc/{each}/cmdline").read_bytes())

@@ -18,6 +18,8 @@ from vmsonar_archive.read.reader import open_archive
 from tests.daemon.running import NODE, ROOT, command, daemon, events, fake, samples, stop, wait_for
 from tests.parts import requires
 from tests.real import stranger
+from tests.real.meter import family
+from tests.real.ports import listening
 from tests.real.wait import let_pass
 from vmsonar.daemon.options import arguments_of, parse
 
@@ -52,6 +54,18 @@ def test_it_samples_for_as_long_as_it_is_told(tmp_path):
         (info,) = opened.sysinfos()
     assert info.cpus == os.cpu_count()
     assert info.interval == 100
+
+
+def test_nobody_can_reach_it(tmp_path):
+    """With all that it has by default, and in all its processes."""
+    line = [sys.executable, "-m", "vmsonar.daemon", "--archive", tmp_path / "archive", "--interval=1s"]
+    with subprocess.Popen(line, cwd=ROOT) as process:
+        try:
+            wait_for(lambda: len(samples(tmp_path / "archive")) >= 3)
+            assert listening(family(process.pid)) == []
+        finally:
+            process.terminate()
+            assert process.wait(30) == 0
 
 
 def children_cpu():

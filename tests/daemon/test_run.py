@@ -12,7 +12,17 @@ from pathlib import Path
 import pytest
 from vmsonar_inspect.facts.runs import read_run
 
-from tests.daemon.commands import SECONDS, card_of, environment, line, run, runs
+from tests.daemon.commands import (
+    SECONDS,
+    card_of,
+    children,
+    environment,
+    line,
+    recorder_of,
+    run,
+    runs,
+    state,
+)
 from tests.parts import requires
 from tests.real import stranger
 from tests.real.wait import let_pass, wait_until
@@ -36,13 +46,6 @@ env | sort; umask; pwd; ls /proc/self/fd; cut -d' ' -f5-8 /proc/self/stat; cat <
 """
 
 
-def _state(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "gone"
-
-
 def _is_quiet(pid):
     """Whether no signal waits in us, nor in the probe beside us."""
 
@@ -53,19 +56,7 @@ def _is_quiet(pid):
             if word.startswith("ShdPnd")
         )
 
-    return all(int(pending(each).split()[1], 16) == 0 for each in (pid, *_children(pid)))
-
-
-def _children(pid):
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == pid:
-            found.append(int(path.parent.name))
-    return found
+    return all(int(pending(each).split()[1], 16) == 0 for each in (pid, *children(pid)))
 
 
 @pytest.mark.parametrize("code", [0, 3, 255])
@@ -169,13 +160,14 @@ def test_it_is_stopped_and_continued(tmp_path):
         child = int(process.stdout.readline())
         for _ in range(2):
             os.kill(child, signal.SIGSTOP)
-            wait_until(lambda: _state(process.pid) == "T", 20, "us to stop")
+            wait_until(lambda: state(process.pid) == "T", 20, "us to stop")
             os.kill(child, signal.SIGCONT)
-            wait_until(lambda: _state(process.pid) == "S", 20, "us to go on")
+            wait_until(lambda: state(process.pid) == "S", 20, "us to go on")
         process.communicate(b"\n", timeout=SECONDS)
         assert process.returncode == 4
 
 
+@requires("connector")
 def test_a_command_whose_vmsonar_is_killed_goes_on_and_its_record_is_whole(tmp_path):
     end, archive = tmp_path / "end", tmp_path / "archive"
     words = line(
@@ -185,22 +177,20 @@ def test_a_command_whose_vmsonar_is_killed_goes_on_and_its_record_is_whole(tmp_p
         "--",
         "sh",
         "-c",
-        f"echo $$; while [ ! -e {end} ]; do sleep 0.05; done",
+        f"echo $$; while [ ! -e {end} ]; do sleep 0.05; done; exit 4",
     )
     with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment(tmp_path)) as process:
         child = int(process.stdout.readline())
         wait_until(lambda: len(list(archive.rglob("sample-*"))) > 0, 60, "the recorder")
-        recorder = next(
-            pid for pid in _children(process.pid) if b"--command" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        )
+        recorder = recorder_of(process.pid)
         process.kill()
         process.wait()
-        assert _state(child) in "SRD"
+        assert state(child) in "SRD"
         end.touch()
-        wait_until(lambda: _state(child) == "gone", 30, "the command to end")
-    wait_until(lambda: _state(recorder) in ("gone", "Z"), 30, "the recorder to end")
+        wait_until(lambda: state(child) == "gone", 30, "the command to end")
+    wait_until(lambda: state(recorder) in ("gone", "Z"), 30, "the recorder to end")
     use = read_run(archive)
-    assert use.exit_code is None
+    assert use.exit_code == 4, "the kernel tells the recorder of what fails"
     assert use.elapsed_seconds > 0
     assert use.samples >= 2
 
@@ -210,9 +200,7 @@ def test_a_recorder_that_is_killed_harms_nobody(tmp_path):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(words, env=environment(tmp_path), **pipes) as process:
         process.stdout.readline()
-        recorder = next(
-            pid for pid in _children(process.pid) if b"--command" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        )
+        recorder = recorder_of(process.pid)
         os.kill(recorder, signal.SIGKILL)
         _, errors = process.communicate(b"\n", timeout=SECONDS)
     assert process.returncode == 5
@@ -249,14 +237,32 @@ def test_the_recorder_is_in_no_group_of_ours_and_loads_no_libraries(tmp_path):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(words, env=environment(tmp_path), **pipes) as process:
         process.stdout.readline()
-        recorder = next(
-            pid for pid in _children(process.pid) if b"--command" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        )
+        recorder = recorder_of(process.pid)
         loaded = Path(f"/proc/{recorder}/maps").read_text()
         sessions = os.getsid(recorder), os.getsid(process.pid)
         process.communicate(b"\n", timeout=SECONDS)
     assert sessions[0] == recorder != sessions[1]
     assert not any(name in loaded for name in ("pyarrow", "duckdb", "confluent"))
+
+
+@pytest.mark.slow
+@requires("connector", "tmpfs_mount")
+def test_the_card_says_what_ended_it_with_the_evidence(tmp_path):
+    """Whether the command is a group of its own, as timeout(1) makes itself, or in that of the shell."""
+    place = tmp_path / "full"
+    place.mkdir()
+    write = f"open('{place}/file', 'wb', buffering=0).write(bytes(8 << 20)); raise ValueError"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", place], check=True)
+    try:
+        full, done = card_of(tmp_path, sys.executable, "-S", "-c", f"import time; time.sleep(2.2); {write}")
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+    timed, _ = card_of(tmp_path, "timeout", "2.2", "sleep", "60")
+    assert full["ended_by"] == f"exit 1, at the same time {place} had 0 bytes free"
+    assert f"ended       exit 1, at the same time {place}" in " ".join(
+        done.stderr.decode().split("\n            ")
+    )
+    assert timed["ended_by"] == "exit 124, which timeout(1) gives when the time is up"
 
 
 def test_a_command_of_two_seconds_has_a_useful_record(tmp_path):
@@ -283,7 +289,7 @@ def test_from_twenty_seconds_on_it_is_judged_with_little_confidence(tmp_path):
     assert card["elapsed_seconds"] >= 22
     assert card["verdicts"]
     assert all(words.endswith("(low confidence)") for words in card["verdicts"])
-    assert re.fullmatch(r"\d+ cores? and \d+ GiB", card["size"])
+    assert re.fullmatch(r"at least \d+ cores?, \d+ GiB", card["size"])
     text = done.stderr.decode()
     assert "\nverdict     " in text
     assert f"\nenough      {card['size']}\n" in text

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from vmsonar_inspect.facts.runs import read_run
 
 from tests.daemon.commands import ROOT, SECONDS, environment
+from tests.parts import requires
 
 _WORK = "#!/bin/sh\nexit 0\n"
-# Runs a command once for each of two tasks, as srun does.
-_SRUN = '#!/bin/sh\nfor task in 0 1; do SLURM_PROCID=$task "$@" & done; wait\n'
 
 
 def recipes():
@@ -30,11 +30,11 @@ def recipe(words):
 
 @pytest.fixture
 def place(tmp_path):
-    """A folder with what the recipes run; `vmsonar` and `srun` are on the PATH."""
+    """A folder with what the recipes run; `vmsonar` is on the PATH."""
     scripts = dict.fromkeys(("train.sh", "run-tests", "bench", "solve"), _WORK)
-    tools = {"vmsonar": f'#!/bin/sh\nexec {sys.executable} -m vmsonar "$@"\n', "srun": _SRUN}
+    vmsonar = f'#!/bin/sh\nexec {sys.executable} -m vmsonar "$@"\n'
     (tmp_path / "bin").mkdir()
-    for name, text in {**scripts, **{f"bin/{name}": text for name, text in tools.items()}}.items():
+    for name, text in {**scripts, "bin/vmsonar": vmsonar}.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     (tmp_path / "Makefile").write_text("all:\n\t@true\n")
@@ -105,19 +105,29 @@ def test_jupyter(place):
     assert "trained" in shell(place, line[1:]).stdout
 
 
-def test_slurm(place):
-    shell(place, recipe("Slurm"))
+@requires("slurm")
+def test_slurm(place, slurm_cluster):
+    """Two tasks of a real Slurm."""
+    there = {"SLURM_CONF": slurm_cluster.environment["SLURM_CONF"], "SLURM_NTASKS": "2"}
+    shell(place, recipe("Slurm"), **there)
     for task in (0, 1):
         (told,) = json.loads(shell(place, f"vmsonar inspect record.{task} jobs --json").stdout)["rows"]
         assert told["program"]
 
 
-def test_a_dockerfile(place):
+@requires("docker")
+def test_a_dockerfile(place, docker_engine):
+    """As the first process of a real container, with the machine's own Python in place of an image's."""
     lines = dict(line.split(" ", 1) for line in recipe("Dockerfile").splitlines())
     words = [*json.loads(lines["ENTRYPOINT"]), *json.loads(lines["CMD"])]
-    moved = [
-        word.replace("/data", str(place)).replace("/train.py", str(place / "train.py")) for word in words
-    ]
-    done = shell(place, " ".join(moved))
-    assert "trained" in done.stdout
-    assert (place / "record/archive.json").exists()
+    ours = {"vmsonar": [sys.executable, "-m", "vmsonar"], "python": [sys.executable, "-S"]}
+    (place / "train.py").write_text("import os; print('trained', os.getpid(), os.getppid())")
+    places = {"/usr", "/lib", "/lib64", "/bin", sys.prefix, sys.base_prefix, str(ROOT)}
+    mounts = [f"--volume={path}:{path}:ro" for path in sorted(places)]
+    mounts += [f"--volume={place}/train.py:/train.py:ro", f"--volume={place}:/data"]
+    told = docker_engine.run(
+        *(part for word in words for part in ours.get(word, [word])),
+        options=(*mounts, "--env", f"PYTHONPATH={environment(place)['PYTHONPATH']}"),
+    )
+    assert re.fullmatch(r"trained [0-9]+ 1", told)
+    assert read_run(place / "record").exit_code == 0

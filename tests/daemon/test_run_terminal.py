@@ -20,6 +20,14 @@ while time.time() < end:
     time.sleep(0.1)
 """
 
+_SIZE = """
+import os, signal
+tell = lambda word: print(word, os.get_terminal_size().columns, flush=True)
+signal.signal(signal.SIGWINCH, lambda *_: tell("now"))
+tell("began")
+input()
+"""
+
 
 def _terminal(tmp_path, script="", **size):
     """A shell with job control that has a command `v` for vmsonar run."""
@@ -108,12 +116,21 @@ def test_in_the_background_it_stops_when_it_reads_the_terminal(tmp_path):
         terminal.until("got word")
 
 
-def test_an_interactive_program_fills_the_screen_and_follows_its_size(tmp_path):
-    with _terminal(tmp_path, width=100, height=30) as terminal:
+def test_it_follows_the_size_of_its_window(tmp_path):
+    (tmp_path / "size.py").write_text(_SIZE)
+    with _terminal(tmp_path, f"cd {tmp_path}", width=100, height=30) as terminal:
+        terminal.type(f"v -- {sys.executable} size.py", "Enter")
+        terminal.until("began 100")
+        terminal.resize(90, 24)
+        terminal.until("now 90")
+        terminal.type("Enter")
+        text = terminal.until("elapsed")
+    assert "100" not in text.rpartition("now 90")[2].partition("elapsed")[0]
+
+
+def test_an_interactive_program_fills_the_screen(tmp_path):
+    with _terminal(tmp_path, width=80, height=24) as terminal:
         terminal.type("v -- top; echo code $?", "Enter")
-        terminal.until("load average", "PID")
-        assert terminal.flag("pane_width") == "100"
-        terminal.resize(80, 24)
         terminal.until("load average", "PID")
         terminal.type("q")
         text = terminal.until("code 0")

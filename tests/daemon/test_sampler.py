@@ -107,3 +107,8 @@ def test_a_hurry_cuts_the_wait_short():
 )
 def test_the_word_for_a_failure(error, reason):
     assert failure(error).reason == reason
+
+
+def test_a_sentence_of_our_own_is_said_as_it_is():
+    assert failure(OSError(95, "the kernel reports no pressure")).detail == "the kernel reports no pressure"
+    assert failure(OSError(95, "no", "/proc/x")).detail == "OSError: [Errno 95] no: '/proc/x'"

@@ -9,7 +9,8 @@ from vmsonar_archive.system.text import where_it_leads
 from tests.fixtures.hosts import aarch64_vm, small_vm, two_socket_node
 from vmsonar.collectors.base import Setup
 from vmsonar.collectors.registry import make_collectors
-from vmsonar.config.schema import Config, Forward, Save
+from vmsonar.config.schema import Config
+from vmsonar.config.shipping import Forward, Save
 from vmsonar.daemon.sysinfo import gather, os_name
 from vmsonar.host.clock import Clock
 from vmsonar.host.cloud import cloud, virtualization

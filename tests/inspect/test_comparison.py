@@ -5,6 +5,7 @@ from itertools import combinations
 from math import comb
 from statistics import mean
 
+import msgspec
 import pytest
 from vmsonar_archive.system.errors import UsageError
 from vmsonar_inspect.facts.comparison import Side, compare, rank_test
@@ -82,6 +83,15 @@ def test_an_unknown_measure_never_passes_a_gate():
         compare((_side("A", [1]), _side("B", [1])), ["memory_peak<=+5%"])
 
 
+def test_a_gate_over_figures_that_are_not_exact_says_so():
+    """What a sample missed no gate can find."""
+    known = _side("A", [1], memory_peak_bytes=5.0, memory_peak_source="high_water")
+    sampled = _side("B", [1], memory_peak_bytes=5.0, memory_peak_source="sampled")
+    gates = compare((known, sampled), ["memory_peak<=+5%", "cpu<=+5%"]).gates
+    assert [gate.is_uncertain for gate in gates] == [True, False]
+    assert not compare((known, known), ["memory_peak<=+5%"]).gates[0].is_uncertain
+
+
 def test_differences_are_of_medians_with_spread_and_chance():
     found = compare((_side("A", [10, 11, 12]), _side("B", [20, 22, 24])))
     cpu = next(each for each in found.differences if each.measure == "cpu")
@@ -99,6 +109,7 @@ def _scaled(serial, whole=100.0, noise=0.0, cores=(1, 2, 4, 8)):
             name=str(each),
             runs=[
                 RunUse(
+                    command="make",
                     elapsed_seconds=whole
                     * (serial + (1 - serial) / each)
                     * generator.lognormvariate(0, noise),
@@ -128,5 +139,27 @@ def test_the_error_of_the_serial_share_covers_the_truth():
     assert abs(scaling.serial_share - 0.2) < 3 * scaling.serial_share_error
 
 
+def test_more_than_linear_speed_up_is_the_best_line_through_zero():
+    times = {1: 100.0, 2: 40.0, 4: 15.0}
+    sides = [
+        Side(name="", runs=[RunUse(command="make", elapsed_seconds=each, cores_available=n)])
+        for n, each in times.items()
+    ]
+    scaling = compare(sides).scaling
+    slope = sum(each / n for n, each in times.items()) / sum(1 / n**2 for n in times)
+    assert scaling.serial_share == 0
+    assert scaling.twice_elapsed_seconds == pytest.approx(slope / 8)
+
+
 def test_one_number_of_cores_shows_no_scaling():
     assert compare(_scaled(0.2, cores=(4, 4))).scaling is None
+
+
+@pytest.mark.parametrize(
+    "other", [{"command": None}, {"command": "sh -c ***"}, {"command": "make", "exit_code": 2}], ids=str
+)
+def test_work_that_may_not_be_the_same_or_was_not_done_shows_no_scaling(other):
+    sides = _scaled(0.2)
+    for side in sides if "exit_code" not in other else sides[:1]:
+        side.runs = [msgspec.structs.replace(run, **other) for run in side.runs]
+    assert compare(sides).scaling is None

@@ -17,9 +17,7 @@ _COLUMNS = ("command", "started", "ended_by", "elapsed_seconds", "cores", "memor
 
 def run_command(
     command: Annotated[list[str], argument("COMMAND…", "The command, after --.")],
-    archive: Annotated[
-        Path | None, option("DIR", "Record into this archive instead of a folder of runs.")
-    ] = None,
+    archive: Annotated[str, option("DIR", "Record into this archive instead of a folder of runs.")] = "",
     interval: Annotated[str, option("1s", "Time between samples, after a quicker start.")] = "1s",
     keep: Annotated[int, option("N", "Runs to keep, this one included.", min=1)] = KEPT,
     quiet: Annotated[bool, flag("--quiet", "Say nothing.")] = False,
@@ -40,7 +38,7 @@ def run_command(
         every(interval)
     except ValueError as error:
         raise UsageError(f"--interval: {error}") from None
-    options = (archive, interval, keep, quiet, json, markdown, html, bundle)
+    options = (Path(archive) if archive else None, interval, keep, quiet, json, markdown, html, bundle)
     run_and_report(RunOptions(tuple(command), *options))
 
 

@@ -4,9 +4,10 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Seconds from which on a command is judged, and from which on a failure is looked into.
 _JUDGED, _EXAMINED = 20.0, 2.0
+# What takes libraries and memory to write.
+_LARGE = ("html", "bundle")
 # Signals that need no explanation.
 _PLAIN = (None, signal.SIGINT, signal.SIGPIPE)
 
@@ -37,6 +40,11 @@ class RunOptions:
     bundle: Path | None = None
 
     @property
+    def outputs(self) -> list[Path]:
+        named = (self.json, self.markdown, self.html, self.bundle)
+        return [path for path in named if path is not None]
+
+    @property
     def wants_card(self) -> bool:
         return not self.quiet or self.json is not None or self.markdown is not None
 
@@ -52,7 +60,9 @@ def quick_options(words: Sequence[str]) -> RunOptions | None:
             continue
         if name not in ("archive", "json", "markdown", "html", "bundle") or not (equals or left):
             return None
-        found[name] = Path(value if equals else left.pop(0))
+        text = value if equals else left.pop(0)
+        if text or name != "archive":  # an empty one is none, not the current folder
+            found[name] = Path(text)
     if left[:1] == ["--"]:
         del left[0]
     return RunOptions(tuple(left), **found) if left else None
@@ -60,13 +70,11 @@ def quick_options(words: Sequence[str]) -> RunOptions | None:
 
 def run_and_report(options: RunOptions) -> NoReturn:
     """Runs the command, tells what it used, and ends as it did."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.disable()  # we live shortly, or wait
     recorder = Recorder()
     archive = _record(options, recorder)
     try:
-        outcome = supervise(list(options.command), recorder)
+        outcome = supervise(list(options.command), recorder, options.outputs)
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
         _say(f"{options.command[0]}: {'command not found' if missing else error.strerror}")
@@ -76,8 +84,6 @@ def run_and_report(options: RunOptions) -> NoReturn:
             recorder.abandon()
             rmtree(archive, ignore_errors=True)
         os._exit(NOT_FOUND if missing else NOT_RUNNABLE)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: leave(outcome))
     if archive is not None and not recorder.has_record:
         if options.archive is None:
             with suppress(OSError):
@@ -116,8 +122,8 @@ def _report(options: RunOptions, outcome: Outcome, archive: Path | None, trouble
 
             _tell("\n".join(["", *card_lines(use, _width()), ""]))
         _write(options, use, archive)
-    if options.archive is None:
-        RunFolders.of_user().prune(options.keep)
+    if archive is not None and options.archive is None:
+        RunFolders.of_user().prune(archive, options.keep)
 
 
 def _use(options: RunOptions, outcome: Outcome, archive: Path | None) -> "RunUse":
@@ -136,11 +142,53 @@ def _use(options: RunOptions, outcome: Outcome, archive: Path | None) -> "RunUse
     elapsed = use.elapsed_seconds or 0.0
     failed = use.exit_signal not in _PLAIN or (use.exit_code and elapsed >= _EXAMINED)
     if archive is not None and use.samples and options.wants_card and (elapsed >= _JUDGED or failed):
-        with suppress(Exception):  # without the extra [inspect], or room for tables, there are facts only
-            from vmsonar_inspect.inspection import judge_run
-
-            judge_run(use, archive)
+        try:
+            use.ended_by, use.verdicts, use.size = _apart(lambda: _judged(use, archive))
+        except OSError as error:
+            _say(f"facts only, no verdicts: {error}")
     return use
+
+
+def _judged(use: "RunUse", archive: Path) -> tuple[Any, ...]:
+    with suppress(Exception):  # without the extra [inspect], or room for tables, there are facts only
+        from vmsonar_inspect.inspection import judge_run
+
+        judge_run(use, archive)
+    return use.ended_by, use.verdicts, use.size
+
+
+def _apart(work: Callable[[], Any]) -> Any:
+    """What a child finds: if the kernel or a library ends it, for lack of memory, the command's end is still ours."""
+    import json
+
+    heard, told = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+                file.write("1000")
+            if sys.stderr is not None:  # the last words of a library
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            answer: tuple[Any, str | None]
+            try:
+                answer = work(), None
+            except Exception as error:
+                answer = None, str(error) or type(error).__name__
+            with open(told, "w", encoding="utf-8") as pipe:
+                json.dump(answer, pipe)
+        finally:
+            os._exit(0)
+    os.close(told)
+    with open(heard, encoding="utf-8") as pipe:
+        text = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if not text:
+        how = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else "an error"
+        raise OSError(f"ended by {how}: is there too little memory?")
+    found, trouble = json.loads(text)
+    if trouble is not None:
+        raise OSError(trouble)
+    return found
 
 
 def _write(options: RunOptions, use: "RunUse", archive: Path | None) -> None:
@@ -149,8 +197,9 @@ def _write(options: RunOptions, use: "RunUse", archive: Path | None) -> None:
     for name, write in writers.items():
         path: Path | None = getattr(options, name)
         if path is not None:
+            work = partial(write, path, use, archive)
             try:
-                write(path, use, archive)
+                _apart(work) if name in _LARGE else work()
             except Exception as error:  # whatever it is, the command's end is ours
                 _say(f"no --{name}: {error or type(error).__name__}")
 

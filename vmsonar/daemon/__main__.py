@@ -25,6 +25,8 @@ def defer_imports() -> None:
     without: dict[str, Any] = {
         # dataclasses imports it for signatures that are never used (1.1 MB of PSS)
         "inspect": _Later("inspect"),
+        # urllib.parse, which pathlib wants, imports it for hosts in brackets (0.2 MB)
+        "ipaddress": _Later("ipaddress"),
         # msgspec takes `typing` where this one is not installed (0.4 MB)
         "typing_extensions": None,
     }

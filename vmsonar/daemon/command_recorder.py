@@ -72,6 +72,7 @@ class CommandRecorder:
         node = node_identity(self._config.host)
         self._session = Session.begin(self._config, DaemonOptions(archive=archive), node, around)
         self._row = CommandRunRow(pid=0)
+        self._program: str | None = None
         self._group: OwnGroup | None = None
         self._began = 0
         self._is_described = False
@@ -107,17 +108,20 @@ class CommandRecorder:
         self._descent.group = None if self._group is None else self._group.path
         self._descent.begin(pid, self._config.host.proc)
         cpus = len(os.sched_getaffinity(pid))
+        limits = limits_of(self._config.host, pid)  # a process that has ended is in no group of version 1
         began, self._began = self._clock.now(), self._clock.boottime_ns()
         self._channel.send(b"go")
         stat = read_stat(self._config.host.proc, pid)
         told = full if self._config.command_line == "program" else policy(self._config.command_line)
+        words = arguments(line)
+        self._program = os.path.basename(words[0]) if words else None
         self._row = CommandRunRow(
             pid=pid,
             start_ticks=None if stat is None else int(stat[START]),
-            command=told(arguments(line)),
+            command=told(words),
             started=began,
             cpus_available=cpus,
-            **limits_of(self._config.host, pid),
+            **limits,
         )
         return True
 
@@ -132,8 +136,9 @@ class CommandRecorder:
                 if descriptor == self._channel.fileno() and not self._channel.recv(PACKET, socket.MSG_PEEK):
                     # The front was killed. The command goes on, and so do we.
                     waiting.unregister(self._channel)
-                    waiting.register(os.pidfd_open(self._row.pid), select.POLLIN)
-                    continue
+                    with suppress(OSError):  # unless it has ended too
+                        waiting.register(os.pidfd_open(self._row.pid), select.POLLIN)
+                        continue
                 self._end()
                 return
             late = self._clock.boottime_ns() - due
@@ -163,19 +168,21 @@ class CommandRecorder:
 
     def _told_end(self) -> list[EventRow | CommandRunRow]:
         """Everything has been read: the front may wait for the command, and tells what that brings."""
-        row = msgspec.structs.replace(self._row, ended=self._clock.now(), totals_source="none")
-        row.elapsed = self._clock.boottime_ns() - self._began
+        ended = self._clock.boottime_ns()
+        row = msgspec.structs.replace(self._row, elapsed=ended - self._began, totals_source="none")
         with suppress(OSError, ValueError):
             self._channel.settimeout(_PATIENCE)
             self._channel.send(b"collected")
             told = msgspec.json.decode(self._channel.recv(PACKET))
+            ended = told.pop("ended")
             row = msgspec.structs.replace(row, totals_source="wait4", **told)
-        if row.started is not None and row.elapsed is not None:
-            row.ended = row.started + timedelta(microseconds=row.elapsed // 1000)
+        if row.started is not None:
+            row.ended = row.started + timedelta(microseconds=(ended - self._began) // 1000)
         if self._group is not None:
             row = msgspec.structs.replace(row, totals_source="cgroup", **self._group.totals())
         row.left_behind = len(self._descent.members - {row.pid})
-        return [row, self._exit(row)] if row.totals_source != "none" else [row]
+        is_told = row.exit_code is not None or row.exit_signal is not None
+        return [row, self._exit(row)] if is_told else [row]
 
     def _exit(self, row: CommandRunRow) -> EventRow:
         return EventRow(
@@ -185,10 +192,11 @@ class CommandRecorder:
             pid=row.pid,
             pgid=self._descent.shared[0] or None,
             start_ticks=row.start_ticks,
+            program=self._program,
             exit_code=row.exit_code,
             exit_signal=row.exit_signal,
             core_dumped=row.core_dumped,
-            exit_source=None if row.exit_code is None and row.exit_signal is None else "run",
+            exit_source="run",
             runtime=row.elapsed,
             cpu_time=None if row.user_time is None else row.user_time + (row.system_time or 0),
         )

@@ -59,7 +59,6 @@ class Daemon:
         self._notices = NoticeWatch(config.host.run)
         self._due = 0
         self._missed = MissedTicks()
-        self._last_taken = False
         self._described = ""
 
     def run(self) -> int:
@@ -102,12 +101,12 @@ class Daemon:
         if news or change is not None or self._described != f"{self._clock.now():%F}":
             self._describe()
 
-    def _record(self, events: Sequence[EventRow] = (), late: int = 0) -> None:
+    def _record(self, events: Sequence[EventRow] = (), late: int = 0, is_last: bool = False) -> None:
         session = self._session
         skipped = late // session.schedule.interval
         self._missed.add(skipped, self._clock.now() - timedelta(microseconds=late // 1000))
         hurry, gaps = (lambda: self._signals.stop), self._missed.rows()
-        if session.record(events, late, hurry, self._farewell, gaps):
+        if session.record(events, late, hurry, gaps=gaps, is_last=is_last):
             self._missed.told()
         due = self._clock.monotonic_ns() + session.schedule.wait_from(self._clock.wall_ns())
         if self._due:
@@ -120,13 +119,6 @@ class Daemon:
         """How many samples there are, and how many there should have been."""
         samples, lost = self._session.samples, self._session.writer.samples_lost
         return f"{samples} samples, {lost} lost, {self._missed.total} missed"
-
-    def _farewell(self) -> list[EventRow]:
-        """The sample during which we were told to stop is the last one."""
-        if not self._signals.stop or self._last_taken:
-            return []
-        self._last_taken = True
-        return [EventRow(event_type="daemon_stop", reason=self._stop_reason())]
 
     def _stop_reason(self) -> str | None:
         """Why it stops; only who was told to by SIGTERM need ask."""
@@ -146,8 +138,8 @@ class Daemon:
 
     def _finish(self) -> int:
         self._notifier.stopping()
-        if not self._last_taken:
-            self._record(self._clocks.events())
+        farewell = EventRow(event_type="daemon_stop", reason=self._stop_reason())
+        self._record([*self._clocks.events(), farewell], is_last=True)
         if not self._session.close():
             self._log.warning("the disk was too slow to seal; the next start will do it")
         self._watchdog.close()

@@ -40,8 +40,8 @@ class RunFolders:
             return sorted(found, key=lambda path: path.name, reverse=True)
         return []
 
-    def prune(self, keep: int = KEPT, most: int = MOST_BYTES) -> None:
-        """Removes the oldest beyond a count or a size; the newest, and one that is being recorded, stay."""
+    def prune(self, own: Path, keep: int = KEPT, most: int = MOST_BYTES) -> None:
+        """Removes the oldest beyond a count or a size; our own, the newest, and one that is being recorded, stay."""
         from shutil import rmtree  # here, because a command waits for us
 
         with suppress(OSError):
@@ -49,7 +49,7 @@ class RunFolders:
             size = 0
             for place, folder in enumerate(folders):
                 size += sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-                if place and (place >= keep or size > most) and not _is_written(folder):
+                if place and folder != own and (place >= keep or size > most) and not _is_written(folder):
                     rmtree(folder, ignore_errors=True)
 
 

@@ -42,7 +42,13 @@ def failure(error: Exception) -> Collected:
         reason = "io_error"
     else:
         reason = "error"
-    return Collected(Rows(), reason, f"{type(error).__name__}: {error}"[:200])
+    # A sentence of our own needs no name of an error.
+    own = (
+        error.strerror
+        if reason == "unsupported" and isinstance(error, OSError) and not error.filename
+        else None
+    )
+    return Collected(Rows(), reason, (own or f"{type(error).__name__}: {error}")[:200])
 
 
 def _collect(collector: Collector, tick: Tick) -> Collected:

@@ -158,8 +158,9 @@ class Session:
         hurry: Callable[[], bool] = no_hurry,
         last_events: Callable[[], Iterable[EventRow | CommandRunRow]] = tuple,
         gaps: Iterable[GapRow] = (),
+        is_last: bool = False,
     ) -> bool:
-        """Takes one sample; `last_events` is asked after collecting, when it may have become the last one.
+        """Takes one sample; `last_events` is asked after collecting.
 
         False when it could not be written.
         """
@@ -170,6 +171,7 @@ class Session:
             boottime=clock.boottime_ns(),
             boot=self._boot,
             fresh=self.writer.begins_segment(now),
+            is_last=is_last,
         )
         self.around.watchdog.collecting()
         rows = self.sampler.sample(tick, hurry)

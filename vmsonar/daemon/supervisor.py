@@ -12,10 +12,10 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Container, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from resource import RUSAGE_SELF, getrusage
 from typing import Any, NoReturn
 
 from vmsonar.host.proc_pid import STATE, read_stat
@@ -24,6 +24,11 @@ from vmsonar.host.proc_pid import STATE, read_stat
 NOT_FOUND, NOT_RUNNABLE = 127, 126
 _ALL = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 _STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+# What the kernel sends to the whole group of a terminal; an alarm, or a hangup, it sends to one process.
+_OF_TERMINALS = _STOPS | {signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH}
+# What may reach us while the command's end is told.
+_LATE = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGALRM}
+_LATE |= {signal.SIGUSR1, signal.SIGUSR2}
 _PACKET = 1 << 16
 _PROC = Path("/proc")
 # Seconds: until the recorder is ready, until it has read all of a command that ended, until all is on disk.
@@ -86,18 +91,19 @@ class Recorder:
         self._say(b"ended")
         self._hear(b"collected", _COLLECT)
 
-    def finish(self, totals: dict[str, Any]) -> None:
-        """Hands over the totals, and waits until all is written."""
+    def finish(self, totals: dict[str, Any], ended: int) -> None:
+        """Hands over the totals and when it ended (CLOCK_BOOTTIME), and waits until all is written."""
         import json
 
-        self._say(json.dumps(totals).encode())
+        self._say(json.dumps({**totals, "ended": ended}).encode())
         answer = self._hear(b"done", _FINISH)
         if answer is not None and answer != b"0":
             self.trouble = f"{answer.decode()} samples could not be written: is the disk full?"
         self.has_record = answer is not None or self._is_ready
 
-    def abandon(self) -> None:
-        """Ends it: there is nothing to record."""
+    def abandon(self, trouble: str | None = None) -> None:
+        """Ends it: there is nothing to record, or no room for it."""
+        self.trouble, self._is_ready = trouble, False
         self._channel.close()
         if self._process is not None:
             self._process.wait()
@@ -112,7 +118,8 @@ class Recorder:
     def _hear(self, word: bytes, seconds: float, is_due: bool = True) -> bytes | None:
         """What follows a word, which must come in time if it is due; earlier words may have been late."""
         said, rest = b"nothing", b""
-        self._channel.settimeout(seconds)
+        if self.trouble is None:
+            self._channel.settimeout(seconds)
         while self.trouble is None and said != word:
             try:
                 said, _, rest = self._channel.recv(_PACKET).partition(b" ")
@@ -124,6 +131,12 @@ class Recorder:
             if said in (b"", b"failed"):
                 self.trouble = rest.decode(errors="replace") if said else "the recorder ended early"
         return rest if self.trouble is None else None
+
+
+def _status(pid: int, name: str) -> str:
+    """One field of /proc/PID/status."""
+    with open(f"/proc/{pid}/status") as file:
+        return next(line.split()[1] for line in file if line.startswith(name))
 
 
 def _close_all_but(kept: set[int]) -> None:
@@ -152,11 +165,10 @@ class GroupProbe:
         """Whether a signal that came to us came to the whole group."""
         time.sleep(_SETTLED)
         try:
-            with open(f"/proc/{self.pid}/status") as file:
-                pending = next(line for line in file if line.startswith("ShdPnd"))
+            pending = int(_status(self.pid, "ShdPnd"), 16)
         except (OSError, StopIteration):
             return False
-        is_there = bool(int(pending.split()[1], 16) >> (number - 1) & 1)
+        is_there = bool(pending >> (number - 1) & 1)
         if is_there:
             signal.sigtimedwait({number}, 0)  # another one to the group, which is pending there only once
             self._ask(number)
@@ -204,15 +216,20 @@ class Command:
         self._mask = mask
         self._recorder = recorder
         self._is_interrupted = False
-        self._began = self._ended = self.failure = 0
-        self._own_peak = getrusage(RUSAGE_SELF).ru_maxrss
+        self._began = self.ended = self.failure = self._own_peak = 0
+        with suppress(OSError, StopIteration):  # getrusage(2) would tell the size of whoever started us, too
+            self._own_peak = int(_status(os.getpid(), "VmHWM"))
         self.pid = self._start()
 
     def _start(self) -> int:
         """Starts it, but lets it begin only when the recorder knows it."""
         gate, opener = os.pipe2(os.O_CLOEXEC)
         failed, teller = os.pipe2(os.O_CLOEXEC)
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except BlockingIOError as error:  # a limit of processes: the recorder has the command's place
+            self._recorder.abandon(f"no room for it beside the command: {error.strerror}")
+            pid = os.fork()
         if pid == 0:
             os.close(opener)
             self._become_command(gate, teller)
@@ -237,7 +254,7 @@ class Command:
             if _IGNORES_CHILDREN:
                 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
-            os.execvpe(self._words[0], self._words, original_environment())  # noqa: S606
+            _execute(self._words, original_environment())
         except OSError as error:
             code = error.errno or code
         finally:
@@ -246,38 +263,51 @@ class Command:
 
     def follow(self) -> None:
         """Waits until it has ended; it is then still a zombie."""
-        probe = GroupProbe(self.pid)
+        probe = None
+        with suppress(OSError):  # no room for one more process: what comes is then passed on
+            probe = GroupProbe(self.pid)
         try:
             while not self._has_ended(probe):
                 self._pass_on(signal.sigwaitinfo(_ALL), probe)
         finally:
-            probe.close()
+            if probe is not None:
+                probe.close()
 
-    def _has_ended(self, probe: GroupProbe) -> bool:
+    def _has_ended(self, probe: GroupProbe | None) -> bool:
         while True:
             how = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
             if how is None:
                 return False
             if how.si_code != os.CLD_STOPPED:
-                self._ended = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+                self.ended = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
                 return True
             os.waitid(os.P_PID, self.pid, os.WSTOPPED)
             self._stop_like_it(how.si_status, probe)
 
-    def _pass_on(self, came: signal.struct_siginfo, probe: GroupProbe) -> None:
+    def _pass_on(self, came: signal.struct_siginfo, probe: GroupProbe | None) -> None:
         """Hands on what was sent to us alone; what the terminal or somebody sent to the group it has itself."""
-        number = came.si_signo
-        if number == signal.SIGCHLD or came.si_pid == probe.pid:
+        number, watcher = came.si_signo, probe.pid if probe else 0
+        if number == signal.SIGCHLD:
+            self._reap_orphans(watcher)
+        if number == signal.SIGCHLD or (watcher and came.si_pid == watcher):
             return
-        is_shared = probe.got(number) or came.si_code > 0
+        is_shared = (probe and probe.got(number)) or (came.si_code > 0 and number in _OF_TERMINALS)
         self._is_interrupted |= number == signal.SIGINT and is_shared
         if not is_shared:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    def _stop_like_it(self, number: int, probe: GroupProbe) -> None:
+    def _reap_orphans(self, watcher: int) -> None:
+        """As the first process of a container we are given those that nobody else waits for."""
+        while how := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if how.si_pid in (self.pid, watcher):
+                return
+            os.waitpid(how.si_pid, 0)
+
+    def _stop_like_it(self, number: int, probe: GroupProbe | None) -> None:
         """Stops as the command has, so that the shell sees it."""
-        probe.watch(True)
+        if probe is not None:
+            probe.watch(True)
         while signal.sigtimedwait(_STOPS, 0) is not None:
             pass
         if number in _STOPS and signal.getsignal(number) is not signal.SIG_IGN:
@@ -287,7 +317,8 @@ class Command:
             signal.pthread_sigmask(signal.SIG_BLOCK, {number})
         else:
             os.kill(os.getpid(), signal.SIGSTOP)
-        probe.watch(False)
+        if probe is not None:
+            probe.watch(False)
 
     def outcome(self) -> Outcome:
         """Waits for it."""
@@ -295,7 +326,7 @@ class Command:
         by_signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = None if by_signal else os.WEXITSTATUS(status)
         totals = {
-            "elapsed": self._ended - self._began,
+            "elapsed": self.ended - self._began,
             "exit_code": code,
             "exit_signal": by_signal,
             "core_dumped": os.WCOREDUMP(status) or None,
@@ -311,6 +342,16 @@ class Command:
 _IGNORES_CHILDREN = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
 
 
+def _execute(words: list[str], environment: dict[bytes, bytes]) -> NoReturn:
+    """As execvp(3) and every shell do: what is no format of the kernel's is a script for sh."""
+    try:
+        os.execvpe(words[0], words, environment)  # noqa: S606
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+        os.execve("/bin/sh", ["/bin/sh", os.fsdecode(error.filename), *words[1:]], environment)  # noqa: S606
+
+
 def original_environment() -> dict[bytes, bytes]:
     """The environment that we were given: Python may have added LC_CTYPE to its own (PEP 538)."""
     try:
@@ -321,30 +362,44 @@ def original_environment() -> dict[bytes, bytes]:
     return dict(line.split(b"=", 1) for line in lines if b"=" in line)
 
 
-def supervise(words: list[str], recorder: Recorder) -> Outcome:
-    """Runs a command to its end; raises FileNotFoundError or another OSError if it cannot be started."""
+def supervise(words: list[str], recorder: Recorder, outputs: Iterable[Path] = ()) -> Outcome:
+    """Runs a command to its end; raises FileNotFoundError or another OSError if it cannot be started.
+
+    Outputs may be descriptors of ours, such as /dev/stdout or a shell's >(…), which are still needed then.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)
     command = Command(words, set(map(signal.Signals, mask)), recorder)
-    _let_go_of_streams()
+    _let_go_of_streams({_identity(path) for path in outputs})
     if command.failure:
         os.waitpid(command.pid, 0)
         raise OSError(command.failure, os.strerror(command.failure), words[0])
     command.follow()
     recorder.collect()
     outcome = command.outcome()
-    recorder.finish(outcome.totals)
+    recorder.finish(outcome.totals, command.ended)
+    for number in _LATE:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: leave(outcome))
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return outcome
 
 
-def _let_go_of_streams() -> None:
+def _identity(file: int | Path) -> tuple[int, int] | None:
+    with suppress(OSError):
+        found = os.stat(file)
+        return found.st_dev, found.st_ino
+    return None
+
+
+def _let_go_of_streams(needed: Container[tuple[int, int] | None]) -> None:
     """Whoever reads or writes the other end of a pipe must see when the command has closed its own."""
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for name in map(int, os.listdir("/proc/self/fd")):
-        with suppress(OSError):
-            if name not in (2, nothing) and os.get_inheritable(name):
-                os.dup2(nothing, name, inheritable=False)
+    with suppress(OSError):  # no /dev/null, or no descriptor: the command runs already
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for name in map(int, os.listdir("/proc/self/fd")):
+            with suppress(OSError):
+                if name not in (2, nothing) and os.get_inheritable(name) and _identity(name) not in needed:
+                    os.dup2(nothing, name, inheritable=False)
 
 
 def leave(outcome: Outcome) -> NoReturn:

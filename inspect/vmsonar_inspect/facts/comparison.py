@@ -16,7 +16,7 @@ import msgspec
 from vmsonar_archive.records.fields import about
 from vmsonar_archive.system.errors import UsageError
 
-from vmsonar_inspect.facts.fields import titled
+from vmsonar_inspect.facts.fields import shown_field, titled
 from vmsonar_inspect.facts.quantities import CORES, COUNT, ELAPSED, RATIO, SHARE, TEXT, AnswerPart
 from vmsonar_inspect.facts.runs import RunUse
 
@@ -25,6 +25,7 @@ MEASURES = {
     "elapsed": "elapsed_seconds",
     "cpu": "cpu_seconds",
     "memory_peak": "memory_peak_bytes",
+    "largest_process": "resident_peak_bytes",
     "read": "read_bytes",
     "written": "write_bytes",
     "waited_cpu": "waited_cpu",
@@ -35,6 +36,8 @@ MEASURES = {
 }
 #: A gate fails only where chance would show such ranks more rarely than this.
 SIGNIFICANT = 0.01
+# Behind it commands may differ.
+_MASK = "***"
 _GATE = re.compile(r"\s*(\w+)\s*<=\s*([+-]?\d+(?:\.\d+)?)\s*%\s*")
 
 
@@ -74,6 +77,9 @@ class Gate(AnswerPart):
     p: Annotated[float | None, SHARE, about("one-sided, against the limit")]
     decided: Annotated[bool, about("there are repeats enough for the test to be sure: five of each, for one")]
     failed: bool
+    is_uncertain: Annotated[bool, about("figures have bounds, or are one: no gate sees all of a change")] = (
+        False
+    )
 
 
 class ScalingStep(AnswerPart):
@@ -172,6 +178,7 @@ def _gate(text: str, measure: str, limit: float, first: Side, side: Side) -> Gat
     allowed = [value * (1 + limit) for value in before]
     one, two = median(before), median(after)
     p = rank_test(allowed, after)
+    field = shown_field(RunUse, MEASURES[measure])
     return Gate(
         gate=text,
         side=side.name,
@@ -180,16 +187,18 @@ def _gate(text: str, measure: str, limit: float, first: Side, side: Side) -> Gat
         p=p,
         decided=1 / comb(len(before) + len(after), len(before)) < SIGNIFICANT,
         failed=two > median(allowed) and p < SIGNIFICANT,
+        is_uncertain=any(map(field.mark, [*first.runs, *side.runs])),
     )
 
 
 def _scaling(runs: Sequence[RunUse]) -> Scaling | None:
-    """The work by cores, where it is the same and was done on two or more numbers of them."""
+    """The work by cores, where it is the same, was done, and on two or more numbers of them."""
     by_cores: dict[float, list[float]] = {}
     for run in runs:
         if run.cores_available and run.elapsed_seconds:
             by_cores.setdefault(run.cores_available, []).append(run.elapsed_seconds)
-    if len(by_cores) < 2 or len({run.command for run in runs}) > 1:
+    done = {None if run.exit_code or run.exit_signal else run.command for run in runs}
+    if len(by_cores) < 2 or len(done) > 1 or _MASK in (done.pop() or _MASK):
         return None
     times = {cores: median(values) for cores, values in sorted(by_cores.items())}
     fewest, most = min(times), max(times)
@@ -217,7 +226,9 @@ def _fit(points: list[tuple[float, float]]) -> tuple[float, float, float | None]
     mean_x, mean_y = (fmean(each) for each in zip(*points, strict=True))
     square = sum((x - mean_x) ** 2 for x, _ in points)
     b = max(0.0, sum((x - mean_x) * (y - mean_y) for x, y in points) / square)
-    a = max(0.0, mean_y - b * mean_x)
+    a = mean_y - b * mean_x
+    if a < 0:  # more than linear: what goes through 0 is another line
+        a, b = 0.0, sum(x * y for x, y in points) / sum(x * x for x, _ in points)
     if len(points) < 3:
         return a, b, None
     noise = sum((y - a - b * x) ** 2 for x, y in points) / (len(points) - 2)

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import msgspec
 from vmsonar_archive.read.reader import open_archive
-from vmsonar_archive.records import CommandRunRow, JobRow, Sample
+from vmsonar_archive.records import CommandRunRow, EventRow, JobRow, Sample
 from vmsonar_archive.records.fields import about
-from vmsonar_archive.system.errors import AnswerIsNo
+from vmsonar_archive.system.errors import UsageError
 
 from vmsonar_inspect.facts import quantities as q
 from vmsonar_inspect.facts.energy import ESTIMATE, JOULES_PER_KWH, MEASURED, load_factor, provider_of
@@ -38,6 +38,7 @@ class RunUse(q.AnswerPart):
 
     command: Annotated[str | None, q.TEXT, titled("command")] = None
     archive: Annotated[str | None, q.TEXT, about("path of its record")] = None
+    recording: Annotated[str | None, q.TEXT, about("id of its record, wherever copies of that are")] = None
     started: Annotated[datetime | None, q.TIME, titled("started")] = None
     ended: Annotated[datetime | None, q.TIME] = None
     elapsed_seconds: Annotated[float | None, q.ELAPSED, titled("elapsed")] = None
@@ -47,16 +48,29 @@ class RunUse(q.AnswerPart):
     ended_by: Annotated[str | None, q.TEXT, titled("end"), about("in words, with the evidence")] = None
     cpu_seconds: Annotated[float | None, q.BUSY, titled("CPU time")] = None
     cpu_source: Annotated[str | None, q.CHOICE, about("cgroup, wait4 or record")] = None
+    wait4_cpu_seconds: Annotated[
+        float | None, q.BUSY, about("by wait4: of it and of the descendants that were waited for")
+    ] = None
     recorded_cpu_seconds: Annotated[float | None, q.BUSY, about("by the record")] = None
     recorded_cpu_seconds_low: Annotated[float | None, q.BUSY] = None
     recorded_cpu_seconds_high: Annotated[float | None, q.BUSY] = None
     cores: Annotated[float | None, q.CORES, titled("cores"), about("mean over its life")] = None
     cores_available: Annotated[float | None, q.CORES, about("by affinity and control groups")] = None
     memory_peak_bytes: Annotated[
-        float | None, q.BYTES, titled("memory", low="memory_peak_low_bytes", high="memory_peak_high_bytes")
+        float | None,
+        q.BYTES,
+        titled(
+            "memory",
+            low="memory_peak_low_bytes",
+            high="memory_peak_high_bytes",
+            bound="memory_peak_source=sampled",
+        ),
     ] = None
     memory_peak_low_bytes: Annotated[float | None, q.BYTES] = None
     memory_peak_high_bytes: Annotated[float | None, q.BYTES] = None
+    memory_peak_source: Annotated[
+        str | None, q.CHOICE, about("sampled: a lower bound; accounts or high_water: between the bounds")
+    ] = None
     memory_charged_peak_bytes: Annotated[
         float | None, q.BYTES, about("of its own control group, page cache included")
     ] = None
@@ -75,6 +89,9 @@ class RunUse(q.AnswerPart):
     gpu_util: Annotated[float | None, q.PERCENT, titled("GPU"), about("mean of the machine's cards")] = None
     energy: Annotated[q.Energy, q.ENERGY, titled("energy")] = q.Energy()
     programs: list[ProgramShare] = msgspec.field(default_factory=list)
+    programs_cpu_seconds: Annotated[
+        float | None, q.BUSY, about("least: of all programs, as far as samples told of each")
+    ] = None
     processes: Annotated[int | None, q.COUNT, about("that samples or ends told of")] = None
     unnamed_processes: Annotated[int, q.COUNT, about("of these, ended before their program was known")] = 0
     left_behind: Annotated[int | None, q.COUNT, about("ran on after its end")] = None
@@ -113,7 +130,7 @@ def read_run(path: Path | None, totals: dict[str, Any] | None = None) -> RunUse:
         if row.started is not None and row.elapsed is not None:
             row.ended = row.started + timedelta(microseconds=row.elapsed // 1000)
     if record.row is None:
-        raise AnswerIsNo(f"{path} tells of no command of vmsonar run; compare takes jobs of it as {path}#JOB")
+        raise UsageError(f"{path} tells of no command of vmsonar run; compare takes jobs of it as {path}#JOB")
     return record.use(record.row, None if path is None else str(path), provider)
 
 
@@ -126,11 +143,12 @@ class _Record:
         self._last: Sample | None = None
         self._count = 0
         self._jobs: dict[tuple[int, int], JobRow] = {}
-        self._highest = self._byte_seconds = 0.0
+        self._highest = self._surest = self._byte_seconds = 0.0
         self._names: dict[tuple[int, int], str] = {}
         self._ticks: dict[tuple[int, int], int] = {}
         self._ended: Counter[str] = Counter()
         self._util: list[float] = []
+        self._exits: dict[int, EventRow] = {}
 
     def add(self, sample: Sample) -> None:
         """Takes a sample in; they come in order."""
@@ -140,8 +158,10 @@ class _Record:
         for row in sample.command_run:
             self.row = row
         self._jobs.update({(job.pgid, job.start_ticks): job for job in sample.job})
-        memory = sum(job.memory or 0 for job in sample.job if job.processes)
+        alive = [job for job in sample.job if job.processes]
+        memory = sum(job.memory or 0 for job in alive)
         self._highest = max(self._highest, memory)
+        self._surest = max(self._surest, sum(_known(job.memory_low, job.memory) for job in alive))
         self._byte_seconds += memory * (sample.boottime - before.boottime) / 1e9
         for info in sample.process_info:
             self._names[info.pid, info.start_ticks] = info.program or "unknown"
@@ -151,21 +171,30 @@ class _Record:
         for event in sample.event:
             if event.event_type == "exits_counted":
                 self._ended[event.program or ""] += event.exits or 0
+            elif event.event_type == "exit" and event.pid is not None:
+                self._exits[event.pid] = event
         self._util += [card.gpu_util for card in sample.gpu if card.gpu_util is not None]
 
     def use(self, row: CommandRunRow, path: str | None, provider: str | None) -> RunUse:
-        dumped = bool(row.core_dumped)
-        status = Status(row.ended or row.started or _UNKNOWN_TIME, row.exit_code, row.exit_signal, dumped)
+        told: CommandRunRow | EventRow = row
+        if (
+            row.exit_code is None and row.exit_signal is None
+        ):  # who waited for it was killed; the kernel told us
+            told = self._exits.get(row.pid, row)
+        dumped = bool(told.core_dumped)
+        status = Status(row.ended or row.started or _UNKNOWN_TIME, told.exit_code, told.exit_signal, dumped)
+        before = "the record ends" if row.elapsed is None else "vmsonar ended"
         use = RunUse(
             command=row.command,
             archive=path,
+            recording=self._first.run if self._first else None,
             started=row.started,
             ended=row.ended,
             elapsed_seconds=None if row.elapsed is None else row.elapsed / 1e9,
-            exit_code=row.exit_code,
-            exit_signal=row.exit_signal,
+            exit_code=told.exit_code,
+            exit_signal=told.exit_signal,
             core_dumped=dumped,
-            ended_by=status.words if status.is_known else "not known: the record ends before it",
+            ended_by=status.words if status.is_known else f"not known: {before} before it",
             left_behind=row.left_behind,
             samples=self._count,
             gpu_util=sum(self._util) / len(self._util) if self._util else None,
@@ -204,6 +233,7 @@ class _Record:
         use.recorded_cpu_seconds_low = self._seconds("cpu_ticks_low")
         use.recorded_cpu_seconds_high = self._seconds("cpu_ticks_high")
         waited = None if row.user_time is None else (row.user_time + (row.system_time or 0)) / 1e9
+        use.wait4_cpu_seconds = waited
         if row.group_cpu_time is not None:
             use.cpu_seconds, use.cpu_source = row.group_cpu_time / 1e9, "cgroup"
         elif waited is not None and (best or 0.0) <= waited * (1 + _TOLERANCE) + _TICKS:
@@ -217,13 +247,21 @@ class _Record:
         use.cores_available = min((each for each in allowed if each is not None), default=None)
 
     def _set_memory(self, use: RunUse, row: CommandRunRow) -> None:
-        jobs = [job for job in self._jobs.values() if job.memory_peak is not None]
-        if jobs:
-            use.memory_peak_bytes = peak = max(self._highest, *(job.memory_peak or 0 for job in jobs))
-            lows = (job.memory_peak_low or job.memory_peak or 0 for job in jobs)
-            use.memory_peak_low_bytes = min(peak, max(self._highest, *lows))
-            highs = (job.memory_peak_high or job.memory_peak or 0 for job in jobs)
-            use.memory_peak_high_bytes = max(peak, sum(highs))
+        jobs = self._jobs.values()
+        # By the alphabet the weakest is the last. A group that no sample read has no peak, and says sampled.
+        use.memory_peak_source = max((job.memory_peak_source or "sampled" for job in jobs), default=None)
+        peak = low = high = None
+        if peaks := [job.memory_peak for job in jobs if job.memory_peak is not None]:
+            lows = (_known(job.memory_peak_low, job.memory_peak) for job in jobs)
+            peak = max(self._highest, *peaks)
+            low = min(peak, max(self._surest, *lows))
+        if use.memory_peak_source == "sampled":
+            peak = low  # an estimate without an upper bound
+        elif jobs:
+            high = sum(_known(job.memory_peak_high, job.memory_peak) for job in jobs)
+            peak, low = (high, 0.0) if peak is None else (peak, low)
+            high = max(peak, high)
+        use.memory_peak_bytes, use.memory_peak_low_bytes, use.memory_peak_high_bytes = peak, low, high
         use.memory_charged_peak_bytes = row.group_memory_peak
         use.resident_peak_bytes = row.resident_peak
         use.memory_limit_bytes = row.memory_limit
@@ -272,6 +310,7 @@ class _Record:
             seen[self._names.get(key, "unknown")] += 1
             spent[self._names.get(key, "unknown")] += ticks
         number = seen | self._ended  # of each the larger: most that ended were in a sample too
+        use.programs_cpu_seconds = sum(spent.values()) / self._hertz if spent else None
         use.processes = sum(number.values()) or None
         use.unnamed_processes = number.pop("", 0)
         use.programs = [
@@ -282,6 +321,11 @@ class _Record:
             )
             for name in sorted(number, key=lambda each: (-spent[each], -number[each]))[:_PROGRAMS]
         ]
+
+
+def _known(bound: float | None, figure: float | None) -> float:
+    """A bound, which is only recorded where it is apart from the figure."""
+    return (figure or 0.0) if bound is None else bound
 
 
 def _traffic(sample: Sample, name: str) -> float | None:

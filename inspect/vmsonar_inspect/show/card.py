@@ -13,6 +13,8 @@ _LABEL = 12
 # Sentences, which may take two lines each; so may the path of the record, which is not cut. With all else that makes
 # 23 lines of 80 columns at most.
 _FOLDED = ("ended", "verdict")
+# Where the programs together have less than this of the CPU time, each may have had more than it is known of.
+_TOLD = 0.95
 _SOURCES = {"cgroup": "control group", "wait4": "wait4", "record": "by the record"}
 
 
@@ -51,6 +53,8 @@ def card_rows(run: RunUse) -> Iterator[tuple[str, str]]:
     yield "CPU", f"{told('cpu_seconds')}, {_cores(run)}, {_SOURCES.get(run.cpu_source or '', 'not known')}"
     if not run.is_agreed:
         yield "", f"the record has {told('recorded_cpu_seconds')}"
+    elif run.cpu_source == "record" and run.wait4_cpu_seconds is not None:
+        yield "", f"wait4 has {told('wait4_cpu_seconds')}, of those that were waited for"
     yield "memory", _memory(run, f"peak {told('memory_peak_bytes')}")
     if run.read_bytes is not None:
         yield "disk", f"read {told('read_bytes')}, written {told('write_bytes')}"
@@ -62,9 +66,12 @@ def card_rows(run: RunUse) -> Iterator[tuple[str, str]]:
         whose = "of its own" if run.waited_source == "cgroup" else "anybody on the machine"
         waits = f"CPU {told('waited_cpu')}, memory {told('waited_memory')}, disk {told('waited_io')}"
         yield "waited for", f"{waits} of the time ({whose})"
+    whole = run.cpu_seconds or 0.0
+    hidden = "≥" if (run.programs_cpu_seconds or 0.0) < _TOLD * whole else ""
     for place, each in enumerate(run.programs[: 2 if run.verdicts else 3]):
-        share = (each.cpu_seconds or 0) / run.cpu_seconds if run.cpu_seconds else 0
-        much = "" if each.cpu_seconds is None else f", {units.share(min(1.0, share))} of the CPU"
+        share = units.share(min(1.0, (each.cpu_seconds or 0) / whole) if whole else 0)
+        # Less than a tick is not nothing, and at least less than 1 % is no figure.
+        much = "" if share == "0 %" or hidden + share[0] == "≥<" else f", {hidden}{share} of the CPU"
         least = "≥" if run.unnamed_processes else ""
         yield "" if place else "inside", f"{plain(each.program)} \u00d7 {least}{each.processes}{much}"
     if run.energy.joules is not None:
@@ -86,9 +93,11 @@ def _cores(run: RunUse) -> str:
 
 
 def _memory(run: RunUse, text: str) -> str:
+    of_one = run.resident_peak_bytes  # of wait4, so that it is known of what no sample saw too
     if run.memory_peak_bytes is None:
-        of_one = run.resident_peak_bytes
         text = units.UNKNOWN if of_one is None else f"largest process {units.size(of_one)}"
+    elif shown_field(RunUse, "memory_peak_bytes").mark(run) and (of_one or 0) > run.memory_peak_bytes:
+        text += f", largest process {units.size(of_one)}," if run.memory_charged_peak_bytes is None else ""
     if run.memory_total_bytes:
         text += f" of {units.size(run.memory_total_bytes)}"
     if run.memory_limit_bytes and run.memory_limit_bytes < (run.memory_total_bytes or 0):

@@ -46,7 +46,7 @@ FULL = RunUse(
     samples=1800,
     trouble="3 samples could not be written: is the disk full?",
     verdicts=["starved of CPU by others: " + "it was ready to run and waited, " * 8 + "(low confidence)"] * 3,
-    size="2 cores and 4 GiB",
+    size="at least 2 cores, 4 GiB",
 )
 
 
@@ -70,10 +70,10 @@ def test_its_figures_have_their_marks():
         "memory      peak ≥1.0 GiB of 8.0 GiB, limit 4.0 GiB, charged 3.0 GiB with cache",
         "disk        read ≥1.0 MiB, written ≥1.0 GiB",
         "waited for  CPU 31 %, memory 0 %, disk <1 % of the time (of its own)",
-        "inside      cc1 \u00d7 ≥214, 28 % of the CPU",
+        "inside      cc1 \u00d7 ≥214, ≥28 % of the CPU",
         "energy      ~450 J, 91 mg CO2e",
         "left        2 processes ran on after its end",
-        "enough      2 cores and 4 GiB",
+        "enough      at least 2 cores, 4 GiB",
     ):
         assert words in text
 
