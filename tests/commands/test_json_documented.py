@@ -15,6 +15,7 @@ from vmsonar_inspect.facts.runs import ProgramShare, RunUse
 from vmsonar import cli
 from vmsonar.config.schema import Collectors, Config
 from vmsonar.daemon.once import Appended, append_one
+from vmsonar.fleet.collector import Collected
 from vmsonar.forward.state import Counts, ForwardStatus
 from vmsonar.health.status import Error, Status
 from vmsonar.lifecycle.step import Saved
@@ -40,6 +41,7 @@ def row(name):
         ("`recover`", (Recovered,)),
         ("`forward`", (ForwardStatus, Counts)),
         ("`teardown`", (Saved,)),
+        ("`collect`", (Collected,)),
         ("`run`", (RunUse, ProgramShare)),
         ("`compare`", (Comparison, Side, Difference, Gate, Scaling, ScalingStep)),
     ],

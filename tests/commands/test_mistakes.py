@@ -41,6 +41,11 @@ def refused(capsys, *line):
     return code, told
 
 
+def test_sql_is_named_to_who_takes_it_for_a_view(archive, capsys):
+    told = 'vmsonar: sql is a command of its own: vmsonar sql PATH… "SELECT …"\n'
+    assert refused(capsys, "inspect", archive, "sql", "select 1") == (2, told)
+
+
 def test_every_command_finds_the_archive_that_the_configuration_names(elsewhere, tmp_path, capsys):
     assert cli.run(["bundle", "-o", "b.tar"]) == 0
     assert cli.run(["verify", "b.tar"]) == 0

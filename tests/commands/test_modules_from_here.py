@@ -61,14 +61,14 @@ with open("made.tar", "wb") as file:
     assert run(Path(archive), NO_OPTIONS, ToDescriptor(), lambda _: file.fileno(), in_worker=True).ok
 """,
     "teardown's step": """
-from vmsonar.config.schema import Save
+from vmsonar.config.shipping import Save
 from vmsonar.lifecycle.teardown import SaveJob, teardown
 os.mkdir("results")
 saved = teardown(SaveJob(Path(archive), Save(to=os.path.abspath("results"), waiting=os.path.abspath(".")), 60))
 assert saved.delivered and not saved.troubles, saved
 """,
     "teardown's forwarding": """
-from vmsonar.config.schema import Forward
+from vmsonar.config.shipping import Forward
 from vmsonar.lifecycle.step import Saved
 from vmsonar.lifecycle.teardown import Forwarding
 settings = Forward(to="http", url="http://127.0.0.1:9/", cluster="lab", state=os.path.abspath("state"))

@@ -41,6 +41,7 @@ RUNS: dict[str, str] = {
     "status": "status --archive {tree} --config {private}/config.yaml",
     "doctor": "doctor --archive {tree} --config {private}/config.yaml",
     "forward": "forward --once --timeout 2s --archive {tree} --config {private}/config.yaml",
+    "metrics": "metrics --archive {tree} --config {private}/config.yaml",
     "forward redacted": "forward --once --timeout 2s --redact all --archive {tree} --config {private}/config.yaml",
     "teardown": "teardown --limit 10s --archive {tree} --config {private}/config.yaml",
     "teardown increment": "teardown --increment --limit 10s --archive {tree} --config {private}/config.yaml",
@@ -59,9 +60,10 @@ RUNS: dict[str, str] = {
     "derive": "derive --archive {tree}",
     "compare": "compare {tree} {tree}",
     "top": "top {tree}",
+    "idle": "idle --archive {tree}",
 }
-#: Commands that open no archive, or only one that they made themselves.
-WITHOUT = {"sysinfo", "install", "uninstall", "cloud-init", "run", "runs"}
+#: Commands that open no archive, or only those that they made themselves.
+WITHOUT = {"sysinfo", "install", "uninstall", "cloud-init", "run", "runs", "slurm", "collect", "serve"}
 #: A few trees with many traps each, for every day.
 SHORT = (
     "namespace is a FIFO + today is a link + tables are FIFOs + uploads are a link + the state is made of links",

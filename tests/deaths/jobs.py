@@ -158,6 +158,7 @@ IN_CONTAINERS = {
     "stopped": ("trap 'exit 9' TERM; while :; do sleep 0.2; done", ()),
     "stopped_hard": ("exec sleep 600", ()),
     "memory": (f"{_WAIT}; exec tail -c 200000000 /dev/zero", ("-m", "32m")),
+    "outlived": (f"{_WAIT}; tail -c 200000000 /dev/zero; sleep 60", ("-m", "32m")),
     "processes": (f"{_WAIT}; for n in 1 2 3 4 5 6 7 8; do sleep 60 & done", ("--pids-limit", "5")),
     "processes_later": (
         (

@@ -50,6 +50,8 @@ class Stage:
     jobs: dict[str, Staged] = field(default_factory=dict)
     containers: dict[str, str] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
+    #: What the kernel says of the recorder (proc_pid_status(5)).
+    recorder: dict[str, str] = field(default_factory=dict)
 
     @property
     def archive(self) -> Path:
@@ -105,6 +107,8 @@ def recorded(stage: Stage) -> Iterator[None]:
     try:
         wait_until(lambda: any(stage.archive.glob("*/*/*/sample-*")), 60, "the first sample")
         let_pass(1.5)
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        stage.recorder = dict(line.split(":\t", 1) for line in status.splitlines())
         yield
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0, (stage.place / "recorder.log").read_text()
@@ -123,8 +127,8 @@ def disk(place: Path, inodes: int) -> Iterator[None]:
     """A small ext4 of its own."""
     image = place.with_suffix(".image")
     with image.open("wb") as file:
-        file.truncate(16 * MIB)
-    subprocess.run(["mkfs.ext4", "-q", "-N", str(inodes), image], check=True)
+        os.posix_fallocate(file.fileno(), 0, 16 * MIB)  # else the disk below would fill alike
+    subprocess.run(["mkfs.ext4", "-q", "-E", "nodiscard", "-N", str(inodes), image], check=True)
     place.mkdir()
     mount("-o", "loop", image, place)
     try:
@@ -233,6 +237,8 @@ def _container_deaths(stage: Stage) -> None:
     with ThreadPoolExecutor(2) as both:
         both.submit(stage.engine.docker, "stop", "-t", "10", stage.containers["stopped"])
         both.submit(stage.engine.docker, "stop", "-t", "1", stage.containers["stopped_hard"])
+    let_pass(APART)  # the kernel has killed a child of its first process long ago
+    stage.engine.docker("kill", stage.containers["outlived"])
     for container in stage.containers.values():
         stage.engine.docker("wait", container)
 

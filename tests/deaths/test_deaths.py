@@ -1,7 +1,6 @@
 """Staged deaths, each for real: recorder and `inspect` name each rightly, and none wrongly."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from vmsonar_archive.records import EventRow
 from tests.deaths import jobs
 from tests.deaths.stage import Stage, play
 from tests.parts import requires
+from tests.real import stranger
 from tests.real.docker import DockerEngine
 
 pytestmark = requires("docker", "loop_mount", "stranger")
@@ -83,10 +83,8 @@ def test_the_words_of_a_plain_death(stage: Stage, told: list[dict[str, Any]], na
     assert (found["words"], found["cause"], found["is_proven"]) == (jobs.PLAIN[name].words, None, False)
 
 
-def test_timeout_is_named_with_what_it_stopped(stage: Stage, told: list[dict[str, Any]]) -> None:
-    words = ending(told, stage, "timeout")["words"]
-    assert words.startswith("exit 124, which timeout(1) gives when the time is up")
-    assert "sleep in it ended: SIGTERM, sender unknown" in words
+def test_what_timeout_stopped_is_not_called_a_cause(stage: Stage, told: list[dict[str, Any]]) -> None:
+    assert ending(told, stage, "timeout")["words"] == "exit 124, which timeout(1) gives when the time is up"
 
 
 def test_a_shell_that_passes_a_signal_on(stage: Stage, told: list[dict[str, Any]]) -> None:
@@ -148,6 +146,7 @@ def test_two_kills_at_once_are_not_told_apart(stage: Stage, told: list[dict[str,
         ("stopped", "exit 9"),
         ("stopped_hard", "SIGKILL, sender unknown"),
         ("memory", "SIGKILL by the kernel, its container's limit of 32 MiB was reached"),
+        ("outlived", "SIGKILL, sender unknown"),
         ("processes_later", "exit 2, at the same time its container's limit of 5 processes was reached"),
         ("fine", "exit 0"),
     ],
@@ -209,7 +208,7 @@ def test_a_file_system_without_room(
     found = ending(told, stage, name)
     state = f"{stage.place / place} {what}"
     if name == "full":  # the recorder may see what it wrote
-        written = r"; it had just written 1[0-9] MiB"
+        written = r"(; it had just written 1[0-9] MiB)?"  # others may write as much elsewhere on this machine
         when = "(([0-9] s|less than a second) after|at the same time)"  # as the sample came that found it
         assert re.fullmatch(rf"exit 1, {when} {state}{written}", found["words"])
     else:
@@ -271,6 +270,7 @@ def test_only_the_kernels_kills_are_called_proven(stage: Stage, told: list[dict[
     proven = [row for row in told if row["ending"]["is_proven"]]
     names = {boxes_of.get(row["container_id"]) or jobs_of.get(row["pgid"]) for row in proven}
     assert names <= {"memory", "group_memory", None}  # None: what else ran on this machine
+    assert "group_memory" in names or is_deaf(stage)
 
 
 def test_a_good_end_has_no_cause(told: list[dict[str, Any]]) -> None:
@@ -279,6 +279,5 @@ def test_a_good_end_has_no_cause(told: list[dict[str, Any]]) -> None:
 
 
 def test_the_recorder_had_no_rights(stage: Stage) -> None:
-    assert os.geteuid() == 0
-    gaps = [gap for sample in stage.samples for gap in sample.gap]
-    assert any(gap.reason == "permission" for gap in gaps)
+    assert set(stage.recorder["Uid"].split()) == {str(stranger.STRANGER)}
+    assert {int(stage.recorder[name], 16) for name in ("CapEff", "CapPrm", "CapAmb")} == {0}

@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from datetime import UTC, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -83,9 +84,9 @@ def test_a_job_on_one_core_is_shown_on_one_core_everywhere(tmp_path: Path) -> No
 
 def test_top_shows_no_more_cores_than_there_are(tmp_path: Path) -> None:
     reel = Reel(record(tmp_path / "archive"))
+    samples = [sample for number in range(len(reel)) if (sample := reel.sample(reel.seq(number)))]
     instants = [
-        Instant(reel, load_programs(), reel.sample(number), reel.sample(number - 1))
-        for number in range(1, len(reel))
+        Instant(infos, load_programs(), now, before) for (before, _), (now, infos) in pairwise(samples)
     ]
     reel.close()
     assert {instant.machine().split(",")[0] for instant in instants} == {"2.0 of 2 cores"}

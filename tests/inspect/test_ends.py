@@ -1,18 +1,34 @@
 """Every way to die gets its sentence, with the evidence, and none that is not its own."""
 
 import json
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from vmsonar_archive.records import ContainerRow, EventRow, GapRow
+from vmsonar_archive.records import CommandRunRow, ContainerRow, EventRow, GapRow
+from vmsonar_inspect.facts.ends import Ends
+from vmsonar_inspect.facts.events import query_event_rows
 from vmsonar_inspect.inspection import Inspection, InspectionSettings, opened
 
 from tests.inspect.show.comparing import compare
 from tests.inspect.show.pages import data_of
-from tests.making.deaths import DEATHS, KILL, OVERLAY, SCRATCH, TERM, disk, make_deaths, places
+from tests.making.deaths import (
+    BUS,
+    DEATHS,
+    KILL,
+    OVERLAY,
+    PIPE,
+    SCRATCH,
+    SEGV,
+    TERM,
+    disk,
+    make_deaths,
+    places,
+)
 from tests.making.machines import GIB, START, Box, Load, Machine, box_id
 from vmsonar.cli import run
 
@@ -63,6 +79,25 @@ def test_what_ends_as_the_machine_goes_down(reason: str, words: str, tmp_path: P
     assert ends(Machine(loads=[load], events=events), tmp_path, 290) == {"100 ./serve": words}
 
 
+@pytest.mark.parametrize(
+    ("second", "status", "words"),
+    [
+        (283, {"exit_signal": KILL}, "SIGKILL, at the same time as the shutdown"),
+        (283, {"exit_code": 1}, "exit 1, at the same time as the shutdown"),
+        (283, {"exit_code": 143}, "exit 143, which stands for SIGTERM at shutdown"),
+        (283, {"exit_code": 0}, "exit 0"),
+        (250, {"exit_signal": TERM}, "SIGTERM, sender unknown"),
+        (250, {"exit_signal": KILL}, "SIGKILL, sender unknown"),
+    ],
+)
+def test_a_shutdown_is_blamed_for_what_it_asked_to_go(
+    second: float, status: dict[str, int], words: str, tmp_path: Path
+) -> None:
+    load = Load(100, "./serve", begin=0, end=second - 3)
+    events = [exit_of(second, load, **status), at(290, "daemon_stop", reason="poweroff")]
+    assert ends(Machine(loads=[load], events=events), tmp_path, 290) == {"100 ./serve": words}
+
+
 def test_a_number_used_again_at_once_is_another_job(tmp_path: Path) -> None:
     loads = [Load(100, "./first", begin=0, end=100), Load(100, "./second", begin=103, end=200)]
     events = [exit_of(102, loads[0], exit_code=7), exit_of(203, loads[1], exit_code=0)]
@@ -88,6 +123,18 @@ def test_a_job_whose_leader_went_first_goes_on(tmp_path: Path) -> None:
     }
 
 
+def test_a_leader_that_nobody_waits_for_has_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loads = [Load(100, "./left", begin=0, state="Z"), Load(200, "./goes_on", begin=0)]
+    machine = Machine(loads=loads, events=[exit_of(103, load, exit_code=1) for load in loads])
+    assert ends(machine, tmp_path) == {
+        "100 ./left": "exit 1; not waited for yet",
+        "200 ./goes_on": "still running at the last sample; its leader ended: exit 1",
+    }
+    left, goes_on = sorted(ask(capsys, tmp_path / "archive", "jobs"), key=lambda job: str(job["job"]))
+    assert (left["ended"], left["ending"]["exit_code"], left["runtime_seconds"]) == (True, 1, 103)
+    assert (goes_on["ended"], goes_on["ending"]["exit_code"]) == (False, None)
+
+
 def test_a_kernel_that_does_not_tell_is_the_reason(tmp_path: Path) -> None:
     told = "the kernel does not tell births and deaths here"
     gap = GapRow(collector="process", reason="lifeline", detail=f"{told}: built without")
@@ -103,12 +150,39 @@ def test_a_kill_that_a_late_sample_counts(tmp_path: Path) -> None:
     assert ends(machine, tmp_path) == {"100 ./hungry": words}
 
 
+def test_who_gives_up_while_the_kernel_kills_another_did_not_end_of_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loads = [Load(100, "./hungry", begin=70, end=100), Load(200, "./search", begin=70, end=100)]
+    how: list[dict[str, Any]] = [{"exit_signal": KILL, "exit_source": "connector"}, {"exit_code": 1}]
+    events = [exit_of(103, load, **values) for load, values in zip(loads, how, strict=True)]
+    found = ends(Machine(loads=loads, events=events, kills=(103,)), tmp_path)
+    assert found["200 ./search"] == "exit 1, at the same time the kernel killed a process for lack of memory"
+    (summary,) = ask(capsys, tmp_path / "archive")
+    assert [each["job"] for each in summary["wrong"]] == ["100"]
+
+
 def test_a_kill_while_the_sample_is_taken_that_counts_it(tmp_path: Path) -> None:
     load = Load(100, "./hungry", begin=0, end=120)
     _, event = exit_of(134, load, exit_signal=KILL, exit_source="accounts")
     machine = Machine(loads=[load], events=[(129, event)], kills=(129,))
     words = "SIGKILL by the kernel, for lack of memory in the machine or a control group"
     assert ends(machine, tmp_path) == {"100 ./hungry": words}
+
+
+def test_who_was_killed_may_take_long_to_end_where_the_machine_hardly_goes_on(tmp_path: Path) -> None:
+    load = Load(100, "./hungry", begin=0, end=112)
+    event = exit_of(125, load, exit_signal=KILL, exit_source="accounts")[1]
+    for name, silent, words in (
+        (
+            "late",
+            ((111, 135),),
+            "SIGKILL by the kernel, for lack of memory in the machine or a control group",
+        ),
+        ("in time", (), "SIGKILL, sender unknown"),
+    ):
+        machine = Machine(loads=[load], events=[(138, event)], kills=(103,), silent=silent)
+        assert ends(machine, tmp_path / name) == {"100 ./hungry": words}
 
 
 _MACHINE = "SIGKILL by the kernel, for lack of memory in the machine or a control group"
@@ -239,6 +313,175 @@ def test_a_container_has_its_sentence(
     assert container_end(Machine(loads=[load], boxes=[box], events=events), tmp_path) == words
 
 
+@pytest.mark.parametrize(
+    ("child", "words"),
+    [
+        (98, "SIGKILL, sender unknown"),
+        (
+            102.5,
+            "SIGKILL by the kernel, its container's limit of 1.0 GiB was reached",
+        ),  # its first process took it along
+        (None, "SIGKILL by the kernel, its container's limit of 1.0 GiB was reached"),
+    ],
+)
+def test_a_kill_by_the_kernel_is_that_of_the_child_that_it_ended(
+    child: float | None, words: str, tmp_path: Path
+) -> None:
+    box = Box(box_id(1), "web", limit=GIB)
+    load = Load(100, "./serve", begin=0, end=100, container=box.container_id, memory=0.99 * GIB)
+    events = [
+        at(98, "container_oom"),
+        exit_of(103, load, exit_signal=KILL),
+        at(103.2, "container_die", exit_code=137),
+    ]
+    if child is not None:
+        events.append(at(child, "exit", subject="process", pgid=100, exit_signal=KILL))
+    for _, event in events:
+        event.container_id = box.container_id
+    assert ends(Machine(loads=[load], boxes=[box], events=events), tmp_path) == {"100 ./serve": words}
+
+
+_BESIDE = (
+    "SIGKILL, at the same time the kernel killed a process in its container: "
+    "its container's limit of 1.0 GiB was reached"
+)
+
+
+@pytest.mark.parametrize("seconds", [(101, 103), (103, 101)])
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_of_two_kills_at_once_nobody_knows_whose_the_kernels_was(
+    seconds: tuple[float, float], is_counted: bool, tmp_path: Path
+) -> None:
+    box = Box(box_id(1), "web", limit=GIB, oom_at=103 if is_counted else None)
+    loads = [Load(100 * n, name, begin=0, end=second - 2, container=box.container_id, memory=0.5 * GIB)
+             for n, name, second in ((1, "./hungry", seconds[0]), (2, "./killed", seconds[1]))]  # fmt: skip
+    stays = Load(300, "sleep inf", begin=0, container=box.container_id)
+    events = [
+        exit_of(second, load, exit_signal=KILL, exit_source="connector", container_id=box.container_id)
+        for load, second in zip(loads, seconds, strict=True)
+    ]
+    if not is_counted:
+        events.append(at(102, "container_oom", container_id=box.container_id))
+    machine = Machine(loads=[*loads, stays], boxes=[box], events=events)
+    found = ends(machine, tmp_path)
+    assert (found["100 ./hungry"], found["200 ./killed"]) == (_BESIDE, _BESIDE)
+
+
+def test_a_kill_in_a_job_that_goes_on_counts_too(tmp_path: Path) -> None:
+    """Of a member that no sample saw only the process group is known."""
+    box = Box(box_id(1), "web", limit=GIB, oom_at=102)
+    killed = Load(100, "./killed", begin=0, end=100, container=box.container_id, memory=0.9 * GIB)
+    stays = Load(200, "./serve", begin=0, container=box.container_id)
+    member = at(102, "exit", subject="process", pid=201, pgid=200, exit_signal=KILL, exit_source="connector")
+    events = [member, exit_of(103, killed, exit_signal=KILL, exit_source="connector")]
+    machine = Machine(loads=[killed, stays], boxes=[box], events=events)
+    assert ends(machine, tmp_path)["100 ./killed"] == _BESIDE
+
+
+_FILTERS = {"filters": msgspec.Raw(b'{"users":{"keep":[],"leave_out":["ben"]}}')}
+_LOST = GapRow(collector="process", reason="lifeline", detail="more began and ended than could be followed")
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_proven"),
+    [
+        ({}, True),
+        ({"config": {"filters": msgspec.Raw(b'{"users":{"keep":[],"leave_out":[]}}')}}, True),
+        ({"config": _FILTERS}, False),
+        ({"more": [(10, "command_run", CommandRunRow(pid=100))]}, False),
+        ({"gaps": [(60, _LOST)]}, False),
+        ({"gaps": [(160, _LOST)]}, True),
+    ],
+)
+@pytest.mark.parametrize("is_boxed", [True, False])
+def test_nothing_is_proven_where_not_all_ends_are_told(
+    settings: dict[str, Any], is_proven: bool, is_boxed: bool, tmp_path: Path
+) -> None:
+    box = Box(box_id(1), "web", limit=GIB, oom_at=98)
+    load = Load(
+        100, "./hungry", begin=0, end=90, memory=GIB, container=box.container_id if is_boxed else None
+    )
+    events = [exit_of(98, load, exit_signal=KILL, exit_source="connector")]
+    boxed = {"boxes": [box], "loads": [load, Load(200, "sleep", begin=0, container=box.container_id)]}
+    machine = Machine(events=events, **(boxed if is_boxed else {"loads": [load], "kills": (98,)}), **settings)
+    with opened([machine.record(tmp_path / "archive", 300)], InspectionSettings()) as found:
+        (ending,) = [job.ending for job in found.jobs if job.pgid == 100]
+    kind = "memory_limit" if is_boxed else "machine_memory"
+    assert (ending.cause, ending.is_proven) == (kind, is_proven)
+
+
+@pytest.mark.parametrize(
+    ("signal", "words", "is_bad"),
+    [
+        (TERM, "exit 1", False),
+        (PIPE, "exit 1", False),
+        (KILL, "exit 1, less than a second after helper in it ended: SIGKILL, sender unknown", False),
+        (SEGV, "exit 1, less than a second after helper in it ended: SIGSEGV", True),
+    ],
+)
+def test_helpers_that_were_asked_to_go_did_not_end_their_leader(
+    signal: int, words: str, is_bad: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = Load(100, "./serve", begin=70, end=100)
+    member = at(102.5, "exit", subject="process", pid=101, pgid=100, program="helper", exit_signal=signal)
+    machine = Machine(loads=[load], events=[member, exit_of(103, load, exit_code=1)])
+    assert ends(machine, tmp_path) == {"100 ./serve": words}
+    (summary,) = ask(capsys, tmp_path / "archive")
+    assert [each["job"] for each in summary["wrong"]] == ["100"] * is_bad
+
+
+def test_what_the_leader_met_comes_before_whom_it_killed(tmp_path: Path) -> None:
+    load = Load(100, "./serve", begin=0, end=100)
+    member = at(102.5, "exit", subject="process", pid=101, pgid=100, program="helper", exit_signal=KILL)
+    machine = Machine(loads=[load], events=[member, exit_of(103, load, exit_signal=BUS)])
+    machine.more = [disk(0), disk(100, bytes_available=0)]
+    assert ends(machine, tmp_path) == {"100 ./serve": "SIGBUS, 3 s after /scratch had 0 bytes free"}
+    load.write = lambda second: 2 * GIB / 60 if 40 < second <= 100 else 0
+    machine.events = [member, exit_of(103, load, exit_code=1)]
+    machine.more = [disk(40, bytes_available=2 * GIB), disk(100, bytes_available=0)]
+    words = "exit 1, 3 s after /scratch had 0 bytes free; it had just written 2.0 GiB"
+    assert ends(machine, tmp_path / "code") == {"100 ./serve": words}
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (SCRATCH | {"device_minor": 19, "mount_point": "/data"}, "exit 1, at the same time /scratch had 0 bytes free"),
+        (OVERLAY | {"bytes_total": SCRATCH["bytes_total"]},
+         "exit 1, 3 s after /scratch had 0 bytes free; it had just written 2.0 GiB"),
+    ],
+)  # fmt: skip
+def test_what_was_written_may_lie_on_another_file_system_that_filled_alike(
+    other: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    load = Load(
+        100, "./serve", begin=0, end=100, write=lambda second: 2 * GIB / 60 if 40 < second <= 100 else 0
+    )
+    machine = Machine(loads=[load], events=[exit_of(103, load, exit_code=1)])
+    machine.more = [disk(40, bytes_available=2 * GIB), disk(40, other, bytes_available=50 * GIB),
+                    disk(100, bytes_available=0), disk(100, other, bytes_available=48 * GIB)]  # fmt: skip
+    assert ends(machine, tmp_path) == {"100 ./serve": words}
+
+
+def test_thousands_of_kills_are_judged_in_seconds(tmp_path: Path) -> None:
+    count = 5000
+    loads = [Load(100 + n, "./worker", begin=n / 10, end=n / 10 + 4) for n in range(count)]
+    times = [n / 10 + 5 for n in range(count)]
+    events = [
+        exit_of(at, load, exit_signal=KILL, exit_source="connector")
+        for at, load in zip(times, loads, strict=True)
+    ]
+    machine = Machine(loads=loads, events=events, kills=tuple(times), interval=1)
+    root = machine.record(tmp_path / "archive", 510)
+    with opened([root], InspectionSettings()) as found:
+        begin = time.process_time()
+        judge = Ends(found.queries, query_event_rows(found.queries), dict.fromkeys(found.sources, 1.0))
+        causes = [judge.of_job(key, job).cause for key, job in found.keyed_jobs.items()]
+        took = time.process_time() - begin
+    assert causes == ["machine_memory"] * count
+    assert took < 10
+
+
 @pytest.mark.parametrize(("is_told", "words"), [(True, "exit 3"), (False, "not known: no engine told it")])
 def test_where_no_engine_tells_a_container_ends_with_its_first_process(
     is_told: bool, words: str, tmp_path: Path
@@ -263,6 +506,30 @@ def test_a_limit_that_was_not_seen_to_be_reached_is_told_and_not_blamed(tmp_path
     assert container_end(Machine(loads=[load], boxes=[box], events=events), tmp_path) == (
         "exit 137, which stands for SIGKILL by the kernel, for lack of memory in its container, whose limit is 1.0 GiB"
     )
+
+
+@pytest.mark.parametrize(("code", "is_wrong"), [(137, False), (143, False), (1, True), (139, True)])
+def test_a_container_that_somebody_stopped_did_not_go_wrong(
+    code: int, is_wrong: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`docker stop` kills what does not listen to SIGTERM, as most first processes do not."""
+    box = Box(box_id(1), "web")
+    load = Load(100, "./serve", begin=0, end=200, container=box.container_id)
+    event = EventRow(
+        event_type="container_die", exit_code=code, container_id=box.container_id, runtime=200 * 10**9
+    )
+    root = Machine(loads=[load], boxes=[box], events=[(203, event)]).record(tmp_path / "archive", 300)
+    (summary,) = ask(capsys, root)
+    assert [each["event"] for each in summary["wrong"]] == ["container_die"] * is_wrong
+    assert [each["rule"] for each in summary["verdicts"]] == ["failed"] * is_wrong
+
+
+def test_who_runs_out_of_the_time_that_timeout_gave_is_not_its_victim(tmp_path: Path) -> None:
+    load = Load(100, "timeout", begin=0, end=100)
+    member = at(102, "exit", subject="process", pid=101, pgid=100, program="bash", exit_signal=TERM)
+    events = [member, exit_of(102.2, load, exit_code=124, program="timeout")]
+    found = ends(Machine(loads=[load], events=events), tmp_path)
+    assert found == {"100 timeout": "exit 124, which timeout(1) gives when the time is up"}
 
 
 @pytest.mark.parametrize(
@@ -308,6 +575,17 @@ def test_the_story_the_lists_and_json_say_the_same(
     assert not wrong & {"exit 0", "SIGTERM, sender unknown"}
 
 
+def test_the_story_names_what_its_user_may_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    limits = {"open_files_limit": 1024, "processes_limit": 30000}
+    loads = [Load(100, "./serve", begin=0, ulimits=limits), Load(200, "./other", begin=0)]
+    root = Machine(loads=loads).record(tmp_path / "archive", 60)
+    said = "At most 1,024 open files in a process, 30,000 processes of its user (ulimit)"
+    for pgid, is_said in ((100, True), (200, False)):
+        assert run(["inspect", str(root), "--job", str(pgid)]) == 0
+        shown = capsys.readouterr().out
+        assert (said in shown, "ulimit" in shown) == (is_said, is_said)
+
+
 def test_only_what_leaves_no_other_reading_is_proven(inspection: Inspection) -> None:
     names = {pgid: name for name, (pgid, _) in places().items()}
     proven = {names[job.pgid or 0] for job in inspection.jobs if job.ending.is_proven}
@@ -335,6 +613,27 @@ def test_events_by_kind_job_and_time(graveyard: Path, capsys: pytest.CaptureFixt
     # Everyday events only on request.
     ended = ask(capsys, graveyard, "events", "--kind", "job_end")
     assert {event["event"] for event in ended} == {"job_end"}
+
+
+def test_a_shell_whose_commands_fail_does_not_fill_the_list(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = Load(100, "bash configure", begin=0, end=200)
+    failed = [
+        at(100 + second, "exit", subject="process", pid=200 + second, pgid=100, program="grep", exit_code=1)
+        for second in range(50)
+    ]
+    crash = at(160, "exit", subject="process", pid=300, pgid=100, program="conftest", exit_signal=11)
+    events = [*failed, crash, exit_of(203, load, exit_code=0)]
+    root = Machine(loads=[load], events=events).record(tmp_path / "archive", 300)
+    assert [each["what"] for each in ask(capsys, root, "events")] == ["conftest ended: SIGSEGV", "exit 0"]
+    assert len(ask(capsys, root, "events", "--kind", "exit")) == 52
+    (story,) = ask(capsys, root, "--job", 100)
+    assert [each["what"] for each in story["events"]][-4:] == ["grep ended: exit 1"] * 2 + [
+        "conftest ended: SIGSEGV",
+        "exit 0",
+    ]
+    assert len(story["events"]) == 12
 
 
 def test_wrong_kinds_are_refused(graveyard: Path, capsys: pytest.CaptureFixture[str]) -> None:

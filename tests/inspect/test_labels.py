@@ -35,6 +35,22 @@ def test_what_a_job_is_called(command: str | None, busiest: str | None, label: s
     assert label_of(load_programs(), command, busiest)[1] == label
 
 
+@pytest.mark.parametrize(
+    ("command", "busiest", "libraries", "label"),
+    [
+        ("python3 train.py", None, "numpy,scipy,torch", "Python with torch in train.py"),
+        ("bash run.sh", "python3 train.py", "numpy", "Python with numpy in train.py"),
+        ("python3", None, "numpy", "Python with numpy"),
+        ("python3 train.py", None, "yaml", "Python in train.py"),
+        ("torchrun train.py", "torchrun train.py", "numpy,torch", "PyTorch (torchrun)"),
+    ],
+)
+def test_a_python_is_told_by_the_library_that_tells_most(
+    command: str, busiest: str | None, libraries: str, label: str
+) -> None:
+    assert label_of(load_programs(), command, busiest, libraries)[1] == label
+
+
 def rows(number: int, fresh: bool) -> dict[str, list[bytes]]:
     """A shell that runs make, which runs many short compilers; and another group of the same shell."""
     made = [100 + number // 2]

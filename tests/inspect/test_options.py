@@ -107,7 +107,7 @@ def test_sort_of_other_lists(inspection: Inspection) -> None:
 
 
 @pytest.mark.parametrize(
-    "view", [view for view in VIEWS if view not in ("summary", "gaps", "events", "shares", "links")]
+    "view", [view for view in VIEWS if view not in ("summary", "gaps", "events", "shares", "links", "units")]
 )
 def test_top_cuts_every_list(view: str, inspection: Inspection) -> None:
     whole, cut = listed(inspection, view, None), listed(inspection, view, None, 1)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -131,10 +132,8 @@ def inspect_command(
     from vmsonar_inspect.advice.rules import load_rules
     from vmsonar_inspect.facts.energy import load_factor
     from vmsonar_inspect.facts.programs import compile_pattern, load_programs
-    from vmsonar_inspect.inspection import InspectionSettings, opened
-    from vmsonar_inspect.show.answers import covered, why_nothing
-    from vmsonar_inspect.tables.progress import waiting
-    from vmsonar_inspect.tables.where import TimeFrame
+    from vmsonar_inspect.inspection import opened
+    from vmsonar_inspect.show.answers import why_nothing
 
     if as_json and as_csv:
         raise UsageError("--json and --csv exclude each other: give one of them")
@@ -143,53 +142,53 @@ def inspect_command(
     if sort is not None and sort not in SORTS:
         raise UsageError(f"cannot sort by {sort!r}: give one of {_SORTS}")
     folders, view = paths_and_view(paths or [])
-    kinds = _kinds(kind, view)
+    question = Question(view, job, zone_of(tz), sort, top)
+    filters = {
+        "kinds": _kinds(kind, view),
+        "rules": load_rules(rules),
+        "programs": load_programs(programs),
+        "factor": load_factor(country, factors),
+        "user": user,
+        "command": None if pattern is None else compile_pattern(pattern, "--command"),
+        "min_runtime": None if min_runtime is None else seconds_of(min_runtime, "--min-runtime"),
+    }
+    settings = partial(
+        _settings, folders, question.zone, (_LATELY if follow and since is None else since, until), filters
+    )
     place = guard(html, [*folders, factors, rules, programs], PAGE, force=force) if html else None
-    zone = zone_of(tz)
-
-    book, program_map, factor = load_rules(rules), load_programs(programs), load_factor(country, factors)
-
-    def settings() -> InspectionSettings:
-        begin = since if since is not None or not follow else _LATELY
-        moments = [
-            None
-            if text is None
-            else parse_moment(
-                on_the_day(text, zone, lambda: covered(folders)), zone, lambda: datetime.now(UTC)
-            )
-            for text in (begin, until)
-        ]
-        return InspectionSettings(
-            frame=TimeFrame(*moments),
-            user=user,
-            command=None if pattern is None else compile_pattern(pattern, "--command"),
-            min_runtime=None if min_runtime is None else seconds_of(min_runtime, "--min-runtime"),
-            rules=book,
-            programs=program_map,
-            factor=factor,
-            kinds=kinds,
-        )
-
-    question = Question(view, job, zone, sort, top)
     work_as_owner(folders, output=html is not None)
     if follow:
         _follow(folders, settings, question, seconds_of(every, "--every"))
         return Exit.OK
-    deep = question.is_deep if html is None else None
-    with opened(folders, settings(), deep, first=html is None) as inspection:
-        nothing = why_nothing(inspection, "summary" if html else view, folders) if job is None else None
+    show = (
+        partial(_print, question=question, as_json=as_json, as_csv=as_csv)
+        if html is None or place is None
+        else partial(_write_page, place=place, path=html, zone=question.zone)
+    )
+    with opened(folders, settings(), question.is_deep if html is None else None, first=html is None) as found:
+        nothing = why_nothing(found, "summary" if html else view, folders) if job is None else None
         # Programs get an empty document or the header; people only the reason.
         if nothing is None or as_json or as_csv:
-            if html is not None and place is not None:
-                _write_page(inspection, place, html, zone)
-            else:
-                with waiting("adding up"):
-                    answer = _answer(inspection, question, as_json, as_csv, nothing)
-                answer()
-        code = tell_findings(inspection.findings)
-        if nothing is not None:
-            raise AnswerIsNo(nothing)
-        return code
+            show(found, nothing)
+        code = tell_findings(found.findings)
+    if nothing is not None:
+        raise AnswerIsNo(nothing)
+    return code
+
+
+def _settings(
+    folders: list[Path | str], zone: tzinfo, times: Sequence[str | None], filters: dict[str, Any]
+) -> "InspectionSettings":
+    """What is looked at, by the clock as it is now."""
+    from vmsonar_inspect.inspection import InspectionSettings
+    from vmsonar_inspect.show.answers import covered
+    from vmsonar_inspect.tables.where import TimeFrame
+
+    def moment(text: str) -> datetime:
+        return parse_moment(on_the_day(text, zone, lambda: covered(folders)), zone, lambda: datetime.now(UTC))
+
+    since, until = (None if text is None else moment(text) for text in times)
+    return InspectionSettings(frame=TimeFrame(since, until), **filters)
 
 
 def _kinds(text: str | None, view: str) -> frozenset[str]:
@@ -220,9 +219,21 @@ def paths_and_view(arguments: list[str]) -> tuple[list[Path | str], str]:
         and not set("/@").intersection(given[-1])
         and not Path(given[-1]).exists()
     ):
+        if "sql" in given:
+            raise UsageError('sql is a command of its own: vmsonar sql PATH… "SELECT …"')
         raise UsageError(f"{given[-1]} is neither a path nor a view: give one of {_VIEWS}")
     paths = [name if name.startswith("s3://") else run_path(name) for name in given]
     return paths or [archive_in_question(None)], views[0] if views else "summary"
+
+
+def _print(
+    inspection: "Inspection", nothing: str | None, question: Question, as_json: bool, as_csv: bool
+) -> None:
+    from vmsonar_inspect.tables.progress import waiting
+
+    with waiting("adding up"):
+        answer = _answer(inspection, question, as_json, as_csv, nothing)
+    answer()
 
 
 def _answer(
@@ -287,7 +298,9 @@ def _follow(
     follow(look, every)
 
 
-def _write_page(inspection: "Inspection", place: Path, path: Path, zone: tzinfo) -> None:
+def _write_page(
+    inspection: "Inspection", _nothing: str | None, place: Path, path: Path, zone: tzinfo
+) -> None:
     from vmsonar_inspect.show.page.build import write_page
     from vmsonar_inspect.tables.progress import waiting
 

@@ -28,9 +28,22 @@ from vmsonar.config.file import archive_in_question
 
 #: How often the archive is looked at for something new.
 _LOOK = 0.5
-#: The letter that stands for an arrow, a page key or End, by the end of its sequence.
-_SPECIAL = {"A": "k", "B": "j", "C": "t", "D": "T", "5~": "<", "6~": ">", "F": "e", "4~": "e"}
-_KEY = re.compile(r"(\x1b[\[O]([0-9]~|[A-Z])|.)", re.DOTALL)
+#: The letter that stands for an arrow, a page key, End or F10, by the end of its sequence; others mean nothing.
+_SPECIAL = {
+    "A": "k",
+    "B": "j",
+    "C": "t",
+    "D": "T",
+    "5~": "<",
+    "6~": ">",
+    "F": "e",
+    "4~": "e",
+    "8~": "e",
+    "21~": "q",
+}
+_KEY = re.compile(r"\x1b[\[O](?:([0-9]+)(?:;[0-9;]*)?)?([~A-Za-z])|(.)", re.DOTALL)
+#: A key whose end is still to come.
+_BEGUN = re.compile(r"\x1b(?:[\[O][0-9;]*)?$")
 _ORDERS = {"P": "cores", "M": "memory", "I": "io", "G": "gpu"}
 #: How many samples each key steps over.
 _STEPS = {"T": -1, "t": 1, "[": -60, "]": 60}
@@ -43,8 +56,9 @@ def top_command(
     """Shows who uses the machine, live, and steps back in time through what was recorded.
 
     Where no recorder runs, one is started for as long as you look; what it recorded is removed afterwards.
-    Keys: q quit; P, M, I, G sort by cores, memory, I/O, GPU; p processes; arrows up and down (or j and k) scroll;
-    left and right (or T and t) step by a sample, [ and ] by sixty; space holds the time, End goes back to now.
+    Keys: q or F10 quit; P, M, I, G sort by cores, memory, I/O, GPU; p processes; arrows up and down (or j and k)
+    scroll; left and right (or T and t) step by a sample, [ and ] by sixty; space holds the time or goes back to now,
+    End goes back to now; ? or h lists the keys.
 
     Example: vmsonar top vm.tar
     """
@@ -86,11 +100,12 @@ class _Viewer:
         from vmsonar_inspect.show.terminal.reel import Reel
         from vmsonar_inspect.show.terminal.top import TopScreen
 
-        self._reel = Reel(root)
+        self._root, self._reel = root, Reel(root)
         self._screen = TopScreen(zone)
         self._programs = load_programs()
-        #: Number of the sample that is shown; None follows the newest.
+        #: The sample that is shown, by its number in the archive; None follows the newest.
         self._held: int | None = None
+        self._begun = ""
 
     def run(self) -> None:
         from rich.live import Live
@@ -105,7 +120,7 @@ class _Viewer:
                         self._obey(key)
                     self._show()
                     live.refresh()
-                    keys = _keys(_LOOK)
+                    keys = self._keys(_LOOK)
         finally:
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
             self._reel.close()
@@ -114,13 +129,18 @@ class _Viewer:
         from vmsonar_inspect.show.terminal.top import Instant
 
         self._reel.refresh()
-        newest, shown = len(self._reel) - 1, self._screen.instant
-        number = newest if self._held is None else self._held
-        self._screen.told = "live" if self._held is None else f"{newest - number} back"
-        sample = self._reel.sample(number) if number >= 0 else None
-        if sample is not None and (shown is None or shown.now.seq != sample.seq):
-            before = self._reel.sample(number - 1) if number else None
-            self._screen.instant = Instant(self._reel, self._programs, sample, before)
+        if not (held := len(self._reel)):
+            return
+        newest, shown = held - 1, self._screen.instant
+        number = newest if self._held is None else min(newest, self._reel.number(self._held))
+        self._screen.told = f"{newest - number} back" if self._held is not None else self._newest()
+        now, *before = [self._reel.seq(each) for each in range(number, max(-1, number - 2), -1)]
+        if (shown is None or shown.now.seq != now) and (found := self._reel.sample(now)):
+            earlier = self._reel.sample(before[0]) if before else None
+            self._screen.instant = Instant(found[1], self._programs, found[0], earlier and earlier[0])
+
+    def _newest(self) -> str:
+        return "end of the record" if holder(self._root) is None else "live"
 
     def _obey(self, key: str) -> None:
         screen, page = self._screen, max(1, shutil.get_terminal_size().lines - 8)
@@ -129,23 +149,31 @@ class _Viewer:
             screen.order, screen.first = _ORDERS[key], 0
         elif key == "p":
             screen.by_process, screen.first = not screen.by_process, 0
+        elif key in ("?", "h"):
+            screen.has_help = not screen.has_help
         elif key in scroll:
             screen.first = max(0, screen.first + scroll[key])
         elif key in _STEPS:
             self._step(_STEPS[key])
         elif key in (" ", "e"):
-            self._held = len(self._reel) - 1 if self._held is None and key == " " else None
+            self._step(0 if self._held is None and key == " " else len(self._reel))
 
     def _step(self, by: int) -> None:
-        last = len(self._reel) - 1
-        wanted = (last if self._held is None else self._held) + by
+        if (last := len(self._reel) - 1) < 0:
+            return
+        wanted = (last if self._held is None else self._reel.number(self._held)) + by
         while wanted < 1 and (added := self._reel.reach_back()):
             wanted, last = wanted + added, last + added
-        self._held = None if wanted > last else max(0, wanted)
+        self._held = None if wanted > last else self._reel.seq(max(0, wanted))
 
-
-def _keys(seconds: float) -> list[str]:
-    """The keys that were pressed, by name; none when there were none in that time."""
-    ready = select.select([sys.stdin], [], [], seconds)[0]
-    text = os.read(sys.stdin.fileno(), 64).decode(errors="replace") if ready else ""
-    return [_SPECIAL.get(special, key) for key, special in _KEY.findall(text)]
+    def _keys(self, seconds: float) -> list[str]:
+        """The keys that were pressed, by name; none when there were none in that time."""
+        ready = select.select([sys.stdin], [], [], seconds)[0]
+        text = self._begun + (os.read(sys.stdin.fileno(), 4096).decode(errors="replace") if ready else "")
+        begun = _BEGUN.search(text) if ready else None
+        self._begun = begun[0] if begun else ""
+        whole = text.removesuffix(self._begun)
+        return [
+            key or _SPECIAL.get(f"{number}~" if end == "~" else end, "")
+            for number, end, key in _KEY.findall(whole)
+        ]

@@ -33,36 +33,43 @@ _BY_WRITER: dict[units.Writer, str] = {
     units.count: """
         cpus runnable_mean runnable_median runnable_p95 threads_mean threads_p95 threads_peak
         workers processes_started processes_unseen processes_peak births_per_minute forks_per_second swap_rate
-        major_faults_per_second oom_kills container_oom_kills gpus gpu_errors samples killed_below_limit
+        major_faults_per_second oom_kills machine_oom_kills gpus gpu_errors samples killed_below_limit
         forks_refused processes_limit inodes_total inodes_free_least ends failed failed_in_a_row
         machine_gpus short_jobs share_operations share_operations_rate share_waiting_mean share_timeouts
-        share_retransmissions link_exceeded link_drops link_errors
+        strays allocated_gpus used_gpus untouched_gpus share_retransmissions link_exceeded link_drops link_errors
+        batch_machines cut_short
     """,
     units.cores: """
         cores_mean cores_median cores_p95 cores_peak others_cores_mean quota_cores wanted_cores short_cores_mean
+        allocated_cpus busiest_machine_cores
     """,
     units.share: """
         cores_share_mean cores_share_p95 node_busy_mean steal_share_mean pressure_cpu_mean
         pressure_memory_mean pressure_io_mean top_worker_share short_lived_share
-        memory_share_p95 memory_share_peak memory_limit_share_p95 io_share throttled_share
+        memory_share_p95 memory_share_peak machine_memory_share_peak memory_limit_share_p95 io_share throttled_share
         gpu_memory_peak_share gpu_memory_p95_share coverage
         disk_free_share disk_free_share_least inodes_free_share_least fill_share fill_fit
+        open_files_share tasks_share connections_share
         memory_share_median saturated_share paired_share waited_share short_share
         share_metadata_share share_retransmitted_share share_traffic_share blocked_share
-        link_dropped_share link_throttled_share
+        link_dropped_share link_throttled_share allocated_cpus_share allocated_memory_share time_limit_share
+        busiest_machine_share
     """,
     units.size: """
         memory_median memory_p95 memory_peak memory_total memory_limit memory_charged_peak gpu_memory_peak
         disk_total disk_free disk_free_least share_bytes_per_operation share_bytes home_write_bytes
-        disk_write_bytes job_write_bytes
+        disk_write_bytes job_write_bytes allocated_memory
     """,
     units.rate: "io_rate_mean fill_rate late_fill_rate",
     units.percent: "gpu_util_mean gpu_util_p95 machine_gpu_util_mean",
-    units.duration: "seconds seconds_to_full failed_seconds failed_gap idle_seconds short_runtime_median",
+    units.duration: """
+        seconds fill_seconds seconds_to_full failed_seconds failed_gap idle_seconds short_runtime_median time_limit
+        runtime outlived_seconds
+    """,
     units.latency: "share_operation_seconds share_slowest_seconds process_cpu_mean",
     units.quantity: """
         core_hours waited_core_hours idle_core_hours failed_core_hours short_core_hours held_gib_hours free_gib_hours
-        idle_gpu_hours
+        idle_gpu_hours machine_gpu_hours stray_core_hours held_core_hours
     """,
 }
 #: What a rule may say that is no figure.
@@ -121,9 +128,7 @@ def _less(whole: float | None, part: float | None) -> float | None:
     return None if whole is None or part is None else whole - part
 
 
-def machine_figures(
-    machine: Machine, coverage: Coverage, use: NodeUse, containers: list[ContainerUse]
-) -> Figures:
+def machine_figures(machine: Machine, coverage: Coverage, use: NodeUse, limit_kills: int) -> Figures:
     """What rules about the machine compare."""
     cpus, memory = use.cpus or machine.cpus, use.memory_total_bytes or machine.memory_bytes
     read, wrote = use.disk_read_rate.mean, use.disk_write_rate.mean
@@ -153,9 +158,10 @@ def machine_figures(
         "swap_rate": use.swap_rate,
         "major_faults_per_second": use.major_faults_per_second,
         "oom_kills": use.oom_kills,
-        "container_oom_kills": sum(
-            container.oom_kills or 0 for container in containers if not container.killed_below_limit
-        ),
+        "open_files_share": use.open_files_share,
+        "tasks_share": use.tasks_share,
+        "connections_share": use.connections_share,
+        "machine_oom_kills": None if use.oom_kills is None else max(0, use.oom_kills - limit_kills),
         "io_rate_mean": None if read is None else read + (wrote or 0),
         "gpus": machine.gpus,
         **_spread("gpu_util", use.gpu_util),
@@ -176,8 +182,9 @@ def job_figures(job: JobUse, context: JobContext, machine: Machine, use: NodeUse
     return {
         "core_hours": _hours(mean, seconds),
         "held_gib_hours": _hours(ratio(job.memory_bytes.mean, GIB), seconds),
-        "idle_gpu_hours": _hours(machine.gpus, seconds),
+        "machine_gpu_hours": _hours(machine.gpus, seconds),
         "waited_core_hours": _hours(missed, seconds),
+        **_given(job, machine),
         "wanted_cores": context.wanted_cores,
         "waited_share": None if missed is None else ratio(max(0.0, missed), context.wanted_cores) or 0.0,
         "saturated_share": context.saturated_share,
@@ -207,6 +214,7 @@ def job_figures(job: JobUse, context: JobContext, machine: Machine, use: NodeUse
         "forks_per_second": context.forks,
         **_spread("memory", job.memory_bytes),
         "memory_total": use.memory_total_bytes,
+        "machine_memory_share_peak": ratio(use.memory_bytes.peak, use.memory_total_bytes),
         "major_faults_per_second": ratio(job.major_faults, seconds),
         "oom_kills": oom_kills,
         "io_rate_mean": ratio(moved, seconds),
@@ -266,11 +274,6 @@ def container_figures(container: ContainerUse, limit_share: float | None, cpus: 
 
 def filesystem_figures(disk: FilesystemUse) -> Figures:
     """What rules about a file system compare."""
-    filled = (
-        None
-        if disk.first_free_bytes is None or disk.free_bytes is None
-        else disk.first_free_bytes - disk.free_bytes
-    )
     return {
         "samples": disk.samples,
         "seconds": disk.seconds,
@@ -286,7 +289,8 @@ def filesystem_figures(disk: FilesystemUse) -> Figures:
         "fill_rate": disk.fill_rate,
         "late_fill_rate": disk.late_fill_rate,
         "fill_fit": disk.fill_fit,
-        "fill_share": ratio(filled, disk.total_bytes),
+        "fill_share": ratio(disk.filled_bytes, disk.total_bytes),
+        "fill_seconds": disk.fill_seconds,
         "seconds_to_full": disk.seconds_to_full,
     }
 
@@ -343,7 +347,64 @@ def program_figures(ends: ProgramEnds) -> Figures:
 _SHORT = 60
 
 
-def user_figures(jobs: Sequence[JobUse], coverage: Coverage) -> Figures:
+def _idle_gpu_hours(job: JobUse) -> float | None:
+    """Of the GPUs that it was given, or was seen on where nobody said so."""
+    gpus = max(len(job.gpus), job.allocated_gpus or 0)
+    if not gpus or job.observed_seconds is None:
+        return None
+    return max(0.0, gpus * job.observed_seconds - (job.gpu_seconds or 0.0)) / 3600
+
+
+def _given(job: JobUse, machine: Machine) -> Figures:
+    """What a batch job was given, beside what it used of it."""
+    peak = job.memory_peak_high_bytes or job.memory_bytes.peak
+    idle = _less(job.allocated_cpus, job.cores.p95)
+    # Without a card that was read nobody knows who used one.
+    used_gpus = float(len(job.gpus)) if machine.gpus else None
+    return {
+        "allocated_cpus": job.allocated_cpus,
+        "allocated_cpus_share": ratio(job.cores.p95, job.allocated_cpus),
+        "held_core_hours": _hours(idle, job.observed_seconds),
+        "allocated_memory": job.allocated_memory_bytes,
+        "allocated_memory_share": ratio(peak, job.allocated_memory_bytes),
+        "allocated_gpus": job.allocated_gpus,
+        "used_gpus": used_gpus,
+        "untouched_gpus": _less(job.allocated_gpus, used_gpus),
+        "idle_gpu_hours": _idle_gpu_hours(job),
+        "runtime": job.runtime_seconds if job.ended else None,
+        "time_limit": job.time_limit_seconds,
+        "time_limit_share": ratio(job.runtime_seconds, job.time_limit_seconds) if job.ended else None,
+        "cut_short": float(not (job.job_state in _WHOLE or (job.job_state == "RUNNING" and not job.ended))),
+        "outlived_seconds": job.outlived_seconds,
+    }
+
+
+#: States of a job that ended by itself or had all its time: its use is what it needs.
+_WHOLE = ("COMPLETED", "TIMEOUT")
+
+
+def batch_figures(job: JobUse, parts: Sequence[JobUse]) -> Figures:
+    """A batch job on one machine beside all that it ran on, as far as they were opened."""
+    busiest = max((part.cores.mean or 0.0 for part in parts), default=0.0)
+    return {
+        "batch_machines": len(parts),
+        "busiest_machine_cores": busiest,
+        "busiest_machine_share": ratio(job.cores.mean, busiest),
+    }
+
+
+def _strays(jobs: Sequence[JobUse]) -> Figures:
+    """What an ordinary user ran beside the batch jobs of a node."""
+    strays = [job for job in jobs if job.job_source == "process_group" and _is_person(job.user_id or 0)]
+    return {"strays": len(strays), "stray_core_hours": sum(job.cpu_seconds or 0.0 for job in strays) / 3600}
+
+
+def _is_person(user_id: int) -> bool:
+    """From 1000 on, as login.defs(5) gives out, and directories without an end; 65534 is nobody."""
+    return user_id >= 1000 and user_id != 65534
+
+
+def user_figures(jobs: Sequence[JobUse], coverage: Coverage, has_batch_jobs: bool = False) -> Figures:
     """What rules about a user compare."""
     whole = [job for job in jobs if job.is_one_job]
     short = [job for job in whole if job.ended and (job.runtime_seconds or 0.0) < _SHORT]
@@ -352,6 +413,7 @@ def user_figures(jobs: Sequence[JobUse], coverage: Coverage) -> Figures:
         "samples": coverage.samples,
         "seconds": coverage.covered_seconds,
         "coverage": coverage.coverage,
+        **(_strays(whole) if has_batch_jobs else {}),
         "short_jobs": len(short),
         "short_runtime_median": median(job.runtime_seconds or 0.0 for job in short) if short else None,
         "short_share": ratio(used, all_used),

@@ -56,29 +56,37 @@ def one_per_cause(
 ) -> list[model.Verdict]:
     """The costliest first, one of each kind before the second of any; of rules with one cause only the first.
 
-    Problems come before advice, then the order of the file counts; the cost is that of the dearest. A limit is a cause
-    for each container.
+    Problems come before advice, then the order of the file counts; the cost is that of the dearest. What a machine has
+    once is one cause for all; any other is one for each job, with its container.
     """
     places = {name: place for place, name in enumerate(book.rules)}
-    leads: dict[tuple[str, str], model.Verdict] = {}
+    leads: dict[str, dict[str, model.Verdict]] = {}
     kept: list[model.Verdict] = []
     for verdict in sorted(
         by_cost(verdicts), key=lambda each: (each.severity is not model.Severity.PROBLEM, places[each.rule])
     ):
-        scope = containers.get(verdict.subject, verdict.subject) if verdict.cause == "limit" else ""
-        lead = leads.get((verdict.cause or "", scope)) if verdict.cause else None
+        is_general = verdict.cause in _OF_THE_MACHINE or verdict.about in ("machine", "gpu")
+        scope = "" if is_general else containers.get(verdict.subject, verdict.subject)
+        others = leads.setdefault(verdict.cause or verdict.rule, {})
+        lead = others.get(scope) or (next(iter(others.values()), None) if is_general else None)
         if lead is None or lead.rule == verdict.rule:
             kept.append(replace(verdict, also=[]))
-            leads.setdefault((verdict.cause or "", scope), kept[-1])
+            others.setdefault(scope, kept[-1])
             continue
         lead.also += [verdict.rule] if verdict.rule not in lead.also else []
-        lead.cost = max(lead.cost or 0.0, verdict.cost or 0.0)
+        if (verdict.cost or 0.0) > (lead.cost or 0.0):
+            lead.cost, lead.cost_words = verdict.cost, verdict.cost_words
+            lead.cost_figure, lead.cost_hours = verdict.cost_figure, verdict.cost_hours
     seen: Counter[str] = Counter()
     placed = []
     for verdict in by_cost(kept):
         seen[verdict.title] += 1
         placed.append((seen[verdict.title], verdict))
     return [verdict for _, verdict in sorted(placed, key=lambda each: each[0])]
+
+
+#: Causes that all jobs of a machine have together.
+_OF_THE_MACHINE = ("cores", "memory", "disk", "size")
 
 
 def _cost(prices: Prices, rule: Rule, figures: Figures) -> tuple[float | None, str | None]:
@@ -149,6 +157,8 @@ def _verdict(
         cause=rule.cause or None,
         cost=cost,
         cost_words=cost_words,
+        cost_figure=rule.cost if cost_words else None,
+        cost_hours=figures.get(rule.cost) if cost_words else None,
     )
 
 
@@ -157,8 +167,12 @@ _WHY = {
     "cores": "more cores would have been used",
     "memory": "it ran short of memory",
     "others": "others had the cores that it waited for",
-    "disk": "a faster disk, not a larger machine",
+    "disk": "a faster disk would",
+    "limit": "a higher limit would",
+    "unclear": "processes were killed for lack of memory",
 }
+#: What no larger machine gives, and what it may give.
+_ANSWERS = {"disk": False, "limit": False, "unclear": None}
 
 
 def machine_advice(
@@ -167,7 +181,7 @@ def machine_advice(
     coverage: model.Coverage,
     use: model.NodeUse,
     gpus: list[model.GpuUse],
-    containers: list[model.ContainerUse],
+    limit_kills: int,
 ) -> model.Advice:
     """The machine's use against what was there."""
     cards = [gpu for gpu in gpus if gpu.parent is None]
@@ -182,7 +196,7 @@ def machine_advice(
         **{field: getattr(use, field) for field in _SAME},
     )
     busy = sum(map(_was_used, cards)) if cards else None
-    return _judged(book, advice, machine_figures(machine, coverage, use, containers), busy)
+    return _judged(book, advice, machine_figures(machine, coverage, use, limit_kills), busy)
 
 
 #: Fields that an advice on a machine takes over from its use.
@@ -253,7 +267,9 @@ def _judged(
         advice.size_peak = fitting(book.sizes, peak, _safe_need(advice, book.sizes.headroom), busy_gpus)
         doubts = [*short, *_cpu_doubt(advice), *_memory_doubt(advice)]
         advice.size_doubt = " ".join(doubts) or None
-        advice.size_is_lower_bound = bool(short) or any("at least" in each for each in doubts)
+        wanted_more = any(verdict.gain not in ("none", "disk") for verdict in advice.verdicts)
+        wanted_more |= bool(short) or (figures.get("throttled_share") or 0.0) >= _THROTTLED
+        advice.size_is_lower_bound = wanted_more or any("at least" in each for each in doubts)
     advice.conclusion = _conclusion(advice, bool(short))
     return advice
 
@@ -264,18 +280,16 @@ def _censored(advice: model.Advice, figures: Figures) -> Iterator[str]:
     if full < _FULL:
         return
     if advice.about == "machine":
-        yield (
-            f"All cores were busy while tasks waited for one {units.share(full)} of the time: "
-            "how many more would have been used is not known."
-        )
+        yield f"All cores were busy while tasks waited for one {units.share(full)} of the time."
     elif waited is None and (figures.get("cores_mean") or 0.0) >= _FULL:
-        yield f"All cores were busy {units.share(full)} of its time: what it would have used is not known."
+        yield f"All cores were busy {units.share(full)} of its time."
     elif (waited or 0.0) >= 0.1 and (figures.get("wanted_cores") or 0.0) >= _FULL:
         yield f"It waited for a core {units.share(waited)} of the time that it could have run."
 
 
 #: A machine that is full for less of the time shows in its 95th percentile what was wanted.
 _FULL = 0.05
+_THROTTLED = 0.1
 
 
 def size_words(size: model.Size) -> str:
@@ -295,10 +309,10 @@ def _conclusion(advice: model.Advice, censored: bool) -> str:
         return "Too little was recorded to advise a size."
     typical, most = advice.size_p95, advice.size_peak
     said = []
-    if censored and most is not None:
+    if most is not None and advice.size_is_lower_bound:
         said.append(f"at least {size_words(most)}.")
     elif typical is not None and typical == most:
-        said.append(f"{size_words(typical)} would have held the 95th percentile and the peak.")
+        said.append(f"{size_words(typical)} would have done.")
     elif typical is not None and most is not None:
         said.append(
             f"{size_words(typical)} would have held the 95th percentile, {size_words(most)} the peak."
@@ -309,7 +323,9 @@ def _conclusion(advice: model.Advice, censored: bool) -> str:
         False: "A larger machine would not have helped",
         None: "Whether a larger machine would have helped is not known",
     }[advice.larger_would_help]
-    return " ".join([*said, f"{helped}: {advice.larger_why}."])
+    # That cores were short has just been said.
+    why = "" if censored else f": {advice.larger_why}"
+    return " ".join([*said, f"{helped}{why}."])
 
 
 def _safe_factor(advice: model.Advice) -> float:
@@ -341,29 +357,34 @@ def _cpu_doubt(advice: model.Advice) -> Iterator[str]:
     if mark and advice.cpu_seconds_high is not None:
         least = value if advice.cpu_seconds_low is None else low
         yield f"Its CPU time lies between {least} and {high}: the cores are those of the most."
-    elif mark:
+    elif mark and advice.cpu_seconds_low != 0:
         yield f"Its CPU time is known only as at least {value if advice.cpu_seconds_low is None else low}."
+    elif mark:
+        yield "Its CPU time is not known exactly."
 
 
 def _memory_doubt(advice: model.Advice) -> Iterator[str]:
     peak, low = advice.memory_bytes.peak, advice.memory_peak_low_bytes
-    most = safe_peak(advice)
-    least = units.size(peak if low is None else low)
+    most, least = safe_peak(advice), units.size(peak if low is None else low)
     if advice.memory_peak_high_bytes is not None and units.size(most) != least:
         yield f"Its memory peak lies between {least} and {units.size(most)}: the size holds the most."
-    elif peak is not None and advice.memory_peak_source == "sampled":
-        yield f"Its memory peak is known only as at least {units.size(peak)}, the highest sample."
+    elif peak and low != 0 and advice.memory_peak_source == "sampled":
+        yield f"Its memory peak is known only as at least {least}, the highest sample."
 
 
 def _gain(verdicts: list[model.Verdict], known: bool, figures: Figures) -> tuple[bool | None, str | None]:
     """Whether a larger machine would have helped, and by which verdict."""
     gains = [verdict for verdict in verdicts if verdict.gain in _WHY]
-    larger = next((verdict for verdict in gains if verdict.gain != "disk"), None)
-    if larger is not None:
-        return True, f"{_WHY[larger.gain]} ({larger.rule})"
+    first = next((verdict for verdict in gains if verdict.gain not in _ANSWERS), None)
+    if first is not None:
+        return True, f"{_WHY[first.gain]} ({first.rule})"
     if not known:
         return None, None
-    return (False, f"{_WHY['disk']} ({gains[0].rule})") if gains else waiting(figures)
+    if gains:
+        return _ANSWERS[gains[0].gain], f"{_WHY[gains[0].gain]} ({gains[0].rule})"
+    if (stopped := figures.get("throttled_share") or 0.0) >= _THROTTLED:
+        return False, f"a higher CPU quota would, which stopped it in {units.share(stopped)} of its periods"
+    return waiting(figures)
 
 
 def waiting(figures: Figures) -> tuple[bool | None, str]:
@@ -374,10 +395,11 @@ def waiting(figures: Figures) -> tuple[bool | None, str]:
     if cpu is None:
         return None, "whether anything waited for cores was not recorded"
     if max(cpu, memory or 0.0) < _LITTLE:
-        return False, "nothing waited for cores" + ("" if memory is None else " or memory")
+        who = "nothing waited" if own is None else "it did not wait"
+        return False, f"{who} for cores" + ("" if memory is None else " or memory")
     said = f"{'it' if own is not None else 'some task'} waited for a core {units.share(cpu)} of the time"
     said += "" if memory is None else f", for memory {units.share(memory)}"
-    return (False, said) if max(cpu, memory or 0.0) < 0.25 else (None, f"{said}, but no rule knows why")
+    return (False if max(cpu, memory or 0.0) < 0.25 else None), said
 
 
 _LITTLE = 0.05

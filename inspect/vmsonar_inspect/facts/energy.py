@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from vmsonar_archive.system.errors import UsageError, reason_of
 
 from vmsonar_inspect.facts.model import ContainerUse, Coverage, Energy, EnergyUse, JobUse, Machine, NodeUse
-from vmsonar_inspect.facts.queries import JOBS_ON_GPUS, Key, Queries, key_of, total
+from vmsonar_inspect.facts.queries import JOBS_ON_GPUS, Key, Queries, Record, key_of, total
 
 JOULES_PER_KWH = 3_600_000.0
 MEMORY_KWH_PER_GB_HOUR = 0.000392
@@ -248,7 +248,7 @@ def _measure(queries: Queries, splits: dict[str, Split]) -> None:
     queries.require_node_steps()
     for row in queries.rows(_BY_JOB):
         if row["joules"] is not None:
-            splits[row["archive"]].jobs[key_of(row)] = row["joules"]
+            _add(queries, splits[row["archive"]].jobs, row)
     for row in queries.rows(_BY_CONTAINER):
         if row["joules"] is not None:
             splits[row["archive"]].containers[row["container_id"]] = row["joules"]
@@ -263,5 +263,10 @@ def _add_gpus(queries: Queries, splits: dict[str, Split]) -> None:
         split.total += row["joules"]
     for row in queries.rows(_GPU_BY_JOB):
         if row["joules"] is not None:
-            shares = splits[row["archive"]].jobs
-            shares[key_of(row)] = shares.get(key_of(row), 0.0) + row["joules"]
+            _add(queries, splits[row["archive"]].jobs, row)
+
+
+def _add(queries: Queries, shares: dict[Key, float], row: Record) -> None:
+    """The share of a process group goes to its batch job, where it is of one."""
+    key = queries.leaders.get(key_of(row), key_of(row))
+    shares[key] = shares.get(key, 0.0) + row["joules"]

@@ -1,51 +1,46 @@
 """Events and gaps: what happened, and what was not seen."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from vmsonar_archive.read.findings import Code, Finding
 
 from vmsonar_inspect.facts import units
-from vmsonar_inspect.facts.model import Gap, Happening, JobUse
+from vmsonar_inspect.facts.machine import reached_limit
+from vmsonar_inspect.facts.model import ContainerUse, Ending, Gap, Happening, JobUse
 from vmsonar_inspect.facts.queries import Queries, Record, struct_of
-from vmsonar_inspect.facts.statuses import CRASHES, status_of
+from vmsonar_inspect.facts.statuses import CRASHES, KILL, Status, status_of
 
-#: Kinds of events by type; people filter by either.
-KINDS = {
-    **dict.fromkeys(("exit", "exits_counted"), "exit"),
-    **dict.fromkeys(("oom_kill", "container_oom"), "oom"),
-    **dict.fromkeys(
-        ("container_create", "container_start", "container_die", "container_health"), "container"
-    ),
-    **dict.fromkeys(("gpu_xid", "gpu_lost", "gpu_found"), "gpu"),
-    **dict.fromkeys(("boot_end", "teardown_notice", "clock_step", "resume", "identity_change"), "machine"),
-    **dict.fromkeys(("daemon_start", "daemon_stop", "config_reload"), "recorder"),
-    **dict.fromkeys(("process_first_seen", "process_exit", "job_end"), "process"),
+# Each type with its kind and its words.
+_EVENTS = {
+    "exit": ("exit", "exit"),
+    "exits_counted": ("exit", "exits counted"),
+    "oom_kill": ("oom", "the kernel killed a process for lack of memory"),
+    "container_oom": ("oom", "the container ran out of memory"),
+    "container_create": ("container", "the container was created"),
+    "container_start": ("container", "the container started"),
+    "container_die": ("container", "the container ended"),
+    "container_health": ("container", "the container's health changed"),
+    "gpu_xid": ("gpu", "the GPU driver reported an error"),
+    "gpu_lost": ("gpu", "the GPU was lost"),
+    "gpu_found": ("gpu", "a GPU appeared"),
+    "boot_end": ("machine", "the boot before ended"),
+    "teardown_notice": ("machine", "the machine was told to go"),
+    "clock_step": ("machine", "the clock was set"),
+    "resume": ("machine", "the machine slept"),
+    "identity_change": ("machine", "the machine changed its identity"),
+    "daemon_start": ("recorder", "recording started"),
+    "daemon_stop": ("recorder", "recording stopped"),
+    "config_reload": ("recorder", "the configuration was read again"),
+    "process_first_seen": ("process", "process first seen"),
+    "process_exit": ("process", "process exit"),
+    "job_end": ("process", "the job ended"),
 }
+#: Kinds of events by type; people filter by either.
+KINDS = {name: kind for name, (kind, _) in _EVENTS.items()}
 #: Too frequent to list unless somebody asks for them by their type.
 COMMON = ("process_first_seen", "process_exit", "job_end", "exits_counted")
 #: Events that mean that something went wrong.
 WRONG = frozenset({"oom_kill", "container_oom", "gpu_xid", "gpu_lost", "teardown_notice", "clock_step"})
-
-_WORDS = {
-    "oom_kill": "the kernel killed a process for lack of memory",
-    "container_oom": "the container ran out of memory",
-    "container_die": "the container ended",
-    "container_start": "the container started",
-    "container_create": "the container was created",
-    "gpu_xid": "the GPU driver reported an error",
-    "gpu_lost": "the GPU was lost",
-    "gpu_found": "a GPU appeared",
-    "clock_step": "the clock was set",
-    "resume": "the machine slept",
-    "daemon_start": "recording started",
-    "daemon_stop": "recording stopped",
-    "teardown_notice": "the machine was told to go",
-    "boot_end": "the boot before ended",
-    "identity_change": "the machine changed its identity",
-    "config_reload": "the configuration was read again",
-    "container_health": "the container's health changed",
-    "job_end": "the job ended",
-}
 
 
 def query_event_rows(queries: Queries, more: Iterable[str] = ()) -> list[Record]:
@@ -58,12 +53,18 @@ def query_event_rows(queries: Queries, more: Iterable[str] = ()) -> list[Record]
     )
 
 
-def happening(
-    row: Record, names: Mapping[str, str | None], job: JobUse | None, limits: Mapping[str, int]
-) -> Happening:
-    """An event as people read it; the job is that which it concerns, `limits` are those that containers reached."""
+def query_good_ends(queries: Queries) -> list[Record]:
+    """How many children of whom ended well without a name, by sample."""
+    return queries.rows(
+        "SELECT archive, time, started_by, exits FROM event "
+        "WHERE event_type = 'exits_counted' AND exit_code = 0 AND started_by IS NOT NULL"
+    )
+
+
+def happening(row: Record, job: JobUse | None, box: ContainerUse | None) -> Happening:
+    """An event as people read it, with the job and the container that it concerns."""
     container = row["container_id"]
-    subject = names.get(container or "") or (container and container[:12]) or row["gpu_uuid"]
+    subject = (box and box.name) or (container and container[:12]) or row["gpu_uuid"]
     if subject is None and row["pgid"] is not None:
         subject = f"job {row['pgid']}" if job is None else f"job {job.job}"
     return struct_of(
@@ -72,7 +73,7 @@ def happening(
         time=row["happened"] or row["time"],
         event=row["event_type"],
         kind=KINDS.get(row["event_type"]),
-        what=_what(row, job, limits.get(container or "")),
+        what=_what(row, job, box),
         subject=subject,
         program=row["program"] or (job.program if job is not None and row["subject"] != "process" else None),
         job=job and job.job,
@@ -80,18 +81,20 @@ def happening(
     )
 
 
-def _what(row: Record, job: JobUse | None, limit: int | None) -> str:
+def _what(row: Record, job: JobUse | None, box: ContainerUse | None) -> str:
     kind: str = row["event_type"]
-    words = _WORDS.get(kind, kind.replace("_", " "))
+    words = _EVENTS[kind][1] if kind in _EVENTS else kind.replace("_", " ")
     if kind == "exit":
-        return _exit_words(row, job)
+        status = status_of(row)
+        words = _told(status, job if row["subject"] == "job" else None)
+        return f"{status.who} ended: {words}" if row["subject"] == "process" else words
     if kind == "exits_counted":
         how = "with exit 0" if row["exit_code"] == 0 else "that failed, beyond those told one by one"
         return f"{units.plural(row['exits'] or 0, 'end')} {how}"
-    if kind == "container_oom" and limit is not None:
-        return f"the container reached its memory limit of {units.size(limit)}"
-    if row["event_type"] == "container_die" and row["exit_code"] is not None:
-        return f"{words} with exit code {row['exit_code']}"
+    if kind == "container_oom" and box is not None and reached_limit(box):
+        return f"the container reached its memory limit of {units.size(box.memory_limit_bytes)}"
+    if kind == "container_die" and row["exit_code"] is not None:
+        return f"{words}: {_told(status_of(row), box)}"
     if row["event_type"] == "gpu_xid" and row["code"] is not None:
         return f"{words} (XID {row['code']})"
     if row["event_type"] in ("boot_end", "daemon_stop") and row.get("reason") is not None:
@@ -101,16 +104,20 @@ def _what(row: Record, job: JobUse | None, limit: int | None) -> str:
     return words
 
 
-def _exit_words(row: Record, job: JobUse | None) -> str:
-    """The whole sentence for what ended a job, the status for a process."""
-    status = status_of(row)
-    told = job.ending if job is not None and row["subject"] == "job" else None
-    same = told is not None and (told.exit_code, told.exit_signal) == (status.code, status.signal)
-    words = told.words if told is not None and same and told.words else status.words
-    return f"{status.who} ended: {words}" if row["subject"] == "process" else words
+def _told(status: Status, subject: JobUse | ContainerUse | None) -> str:
+    """The whole sentence for what ended a job or a container where it is of this end, else the status."""
+    told = Ending() if subject is None else subject.ending
+    same = (told.exit_code, told.exit_signal) == (status.code, status.signal)
+    return told.words if same and told.words else status.words
 
 
-def is_wrong(event: Happening, job: JobUse | None) -> bool:
+def is_everyday(event: Happening) -> bool:
+    """A member that ended with a code: in shells and builds most fail by design, by the hundred."""
+    is_member = event.event == "exit" and event.pid is not None and event.pid != event.pgid
+    return is_member and event.exit_signal is None
+
+
+def is_wrong(event: Happening, job: JobUse | None, box: ContainerUse | None) -> bool:
     """Whether it belongs on the first screen; ends that were asked for and short attempts do not."""
     if event.event == "exit":
         if event.pid is not None and event.pid != event.pgid:
@@ -118,8 +125,16 @@ def is_wrong(event: Happening, job: JobUse | None) -> bool:
         return event.exit_code != 0 and job is not None and _is_bad_end(job)
     if event.event == "boot_end":
         return event.what is not None and event.what.endswith("no farewell")
-    bad_end = event.event == "container_die" and event.exit_code not in (None, 0)
-    return bad_end or event.event in WRONG
+    if event.event == "container_die":
+        status = Status(event.time, code=event.exit_code)
+        return status.is_failure and (status.by_signal != KILL or is_explained(box))
+    return event.event in WRONG
+
+
+def is_explained(subject: JobUse | ContainerUse | None) -> bool:
+    """Whether evidence says why it ended: what nobody explains may have been asked for, as by `docker stop`."""
+    told = Ending() if subject is None else subject.ending
+    return told.cause not in (None, "shutdown") and not told.is_coincidence
 
 
 # A command that fails at once is somebody trying something out.
@@ -128,7 +143,7 @@ _WORTH_TELLING = 60.0
 
 def _is_bad_end(job: JobUse) -> bool:
     end = job.ending
-    if end.cause is not None and end.cause != "shutdown" and not end.is_coincidence:
+    if is_explained(job):
         return True
     if end.exit_signal is not None:
         return end.exit_signal in CRASHES

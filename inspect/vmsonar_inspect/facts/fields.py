@@ -93,8 +93,10 @@ class ShownField:
         return units.mark(self.write, value, low, high, at_least, estimated)
 
     def marked(self, row: Any) -> str:
-        """Its value of a row, with its unit and its mark."""
-        return self.mark(row) + self.write(self.value(row))
+        """Its value of a row, with its unit and its mark; "at least 0" is no figure."""
+        mark, words = self.mark(row), self.write(self.value(row))
+        is_open = mark == "≥" and not (self.high and getattr(row, self.high) is not None)
+        return units.UNKNOWN if is_open and words == self.write(0) else mark + words
 
     def is_relevant(self, row: Any) -> bool:
         return not self.only_with or bool(getattr(row, self.only_with))

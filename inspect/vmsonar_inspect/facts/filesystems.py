@@ -18,6 +18,8 @@ FULL_BYTES = 16 * 2**20
 _TOO_FEW = 2**16
 _LEAST_SIZE = 2**20
 FULL_INODES = 100
+#: How long, in seconds, and how well a straight line must fit what is in use for a steady rise.
+_STEADY, _FITS = 1800, 0.9
 #: Engines name layers and volumes by these; people know them by their first digits.
 _LONG_ID = r"\b[0-9a-f]{64}\b"
 
@@ -70,6 +72,8 @@ class Shortage:
     until: datetime | None
     #: By how much its free bytes fell until then, in the minutes before.
     fell: float | None = None
+    #: Its device numbers.
+    device: tuple[int, int] = (0, 0)
 
     def words(self, is_new: bool = True) -> str:
         if self.kind == "read_only":
@@ -115,7 +119,12 @@ def _spells(kind: str, rows: list[Record]) -> Iterator[tuple[Record, Shortage]]:
             if row["lacks"] and (place or kind != "read_only"):
                 until = own[place + 1]["since"] if place + 1 < len(own) else None
                 place_name = re.sub(_LONG_ID, lambda found: found[0][:12], place_of(row))
-                yield row, Shortage(kind, place_name, row["least"], row["since"], until, row["fell"])
+                yield (
+                    row,
+                    Shortage(
+                        kind, place_name, row["least"], row["since"], until, row["fell"], device(row)[2:]
+                    ),
+                )
 
 
 def place_of(row: Record) -> str:
@@ -125,28 +134,46 @@ def place_of(row: Record) -> str:
     )
 
 
-# A rise counts as steady when a straight line fits it, and the last third of the time went on alike.
+# A rise is steady when a straight line fits it. It may have begun late: of the whole time, its last half, quarter and
+# so on the longest counts that a line fits, if the file system was never as full before: what is emptied again each day
+# is not filling.
 _USE = f"""
-    WITH spans AS (
-        SELECT {_DEVICE}, MIN(time) AS first, MAX(time) AS last FROM filesystem
-        WHERE {_HAS_SIZE} GROUP BY {_DEVICE}
+    WITH room AS (
+        SELECT *, epoch(time) AS second, MIN(bytes_available) OVER (
+            PARTITION BY {_DEVICE} ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS least_before
+        FROM filesystem WHERE {_HAS_SIZE}
     ),
-    rows_ AS (
-        SELECT f.*, first, last, epoch(f.time) - epoch(first) AS elapsed,
-            epoch(f.time) >= epoch(last) - (epoch(last) - epoch(first)) / 3 AS is_late
-        FROM filesystem AS f JOIN spans USING ({_DEVICE})
-        WHERE {_HAS_SIZE}
+    uses AS (
+        SELECT {_DEVICE}, MIN(time) AS first, MAX(time) AS last, COUNT(*) AS samples,
+            MAX(second) - MIN(second) AS seconds,
+            arg_max(mount_point, seq) AS mount_point, arg_max(fs_type, seq) AS fs_type, arg_max(device, seq) AS device,
+            arg_max(bytes_total, seq) AS total_bytes, arg_min(bytes_available, seq) AS first_free_bytes,
+            arg_max(bytes_available, seq) AS free_bytes, MIN(bytes_available) AS least_free_bytes,
+            arg_max(inodes_total, seq) AS inodes_total, arg_max(inodes_available, seq) AS inodes_free,
+            MIN(inodes_available) AS least_inodes_free
+        FROM room GROUP BY {_DEVICE}
+    ),
+    spans AS (
+        SELECT {_DEVICE}, part, epoch(last) AS until_, seconds / part AS span
+        FROM uses, (SELECT UNNEST([1, 2, 4, 8, 16, 32, 64, 128]) AS part)
+        WHERE part = 1 OR seconds / part >= {_STEADY}
+    ),
+    lines AS (
+        SELECT {_DEVICE}, part, MAX(span) AS fill_seconds,
+            arg_min(bytes_available, seq) - arg_max(bytes_available, seq) AS filled_bytes,
+            -regr_slope(bytes_available, second - until_) AS fill_rate,
+            regr_r2(bytes_available, second - until_) AS fill_fit,
+            -regr_slope(bytes_available, second - until_) FILTER (WHERE second >= until_ - span / 3) AS late_fill_rate,
+            arg_max(bytes_available, seq) <= arg_min(least_before, seq) AS is_fullest
+        FROM room JOIN spans USING ({_DEVICE}) WHERE second >= until_ - span
+        GROUP BY {_DEVICE}, part
+        QUALIFY ROW_NUMBER() OVER (
+            PARTITION BY {_DEVICE}
+            ORDER BY fill_rate > 0 AND fill_fit >= {_FITS} AND (part = 1 OR is_fullest) DESC NULLS LAST, part
+        ) = 1
     )
-    SELECT {_DEVICE}, MIN(first) AS first, MAX(last) AS last, COUNT(*) AS samples,
-        epoch(MAX(last)) - epoch(MIN(first)) AS seconds,
-        arg_max(mount_point, seq) AS mount_point, arg_max(fs_type, seq) AS fs_type, arg_max(device, seq) AS device,
-        arg_max(bytes_total, seq) AS total_bytes, arg_min(bytes_available, seq) AS first_free_bytes,
-        arg_max(bytes_available, seq) AS free_bytes, MIN(bytes_available) AS least_free_bytes,
-        arg_max(inodes_total, seq) AS inodes_total, arg_max(inodes_available, seq) AS inodes_free,
-        MIN(inodes_available) AS least_inodes_free,
-        -regr_slope(bytes_available, elapsed) AS fill_rate, regr_r2(bytes_available, elapsed) AS fill_fit,
-        -regr_slope(bytes_available, elapsed) FILTER (WHERE is_late) AS late_fill_rate
-    FROM rows_ GROUP BY {_DEVICE} ORDER BY archive, mount_point, device_major, device_minor"""  # noqa: S608
+    SELECT * FROM uses JOIN lines USING ({_DEVICE}) ORDER BY archive, mount_point, device_major, device_minor"""  # noqa: S608
 
 
 def query_filesystems(queries: Queries) -> dict[str, list[FilesystemUse]]:

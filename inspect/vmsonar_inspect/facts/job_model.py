@@ -59,7 +59,7 @@ class Ending(msgspec.Struct, kw_only=True, frozen=True):
     source: Annotated[
         str | None,
         CHOICE,
-        about("who told: connector, pidfd, accounts, engine, systemd, slurm or run; null: nobody"),
+        about("who told: connector, pidfd, accounts, engine, slurm or run; null: nobody"),
     ] = None
     cause: Annotated[
         str | None,
@@ -73,6 +73,22 @@ class Ending(msgspec.Struct, kw_only=True, frozen=True):
     is_coincidence: Annotated[bool, about("nothing but the time speaks for the cause")] = False
 
 
+class StepUse(AnswerPart):
+    """One step of a batch job, on one node."""
+
+    step: Annotated[str | None, TEXT, titled("step"), about("batch, extern, interactive or a number")]
+    groups: Annotated[int, COUNT, titled("process groups")]
+    command: Annotated[str | None, TEXT, titled("command")]
+    started: Annotated[datetime | None, TIME, titled("started")]
+    cpu_seconds: Annotated[float | None, BUSY, titled("CPU time")]
+    memory_peak_bytes: Annotated[float | None, BYTES, titled("memory peak"), about("of its largest group")]
+    gpu_seconds: Annotated[float | None, BUSY, titled("GPU time")]
+
+
+_ASKED = about("asked for, for this node: of several nodes an even part")
+_GIVEN = about("given on this node; of several nodes an even part")
+
+
 class JobUse(AnswerPart):
     """What one job used."""
 
@@ -81,7 +97,30 @@ class JobUse(AnswerPart):
     archive: str | None = None
     hostname: Annotated[str | None, TEXT, titled("machine")] = None
     job_source: str | None = None
+    batch_step: Annotated[str | None, TEXT, about("of a single process group")] = None
+    sluid: str | None = None
+    steps: Annotated[list[StepUse], about("of a batch job; their sum is the job")] = msgspec.field(
+        default_factory=list
+    )
+    job_name: Annotated[str | None, TEXT, titled("name", missing=""), about("as Slurm tells")] = None
+    job_state: Annotated[str | None, CHOICE, about("as Slurm tells")] = None
+    array_task: Annotated[str | None, about("number of the array and of the task in it, such as 3_5")] = None
+    account: Annotated[str | None, TEXT, titled("account", missing=""), about("as Slurm tells")] = None
+    project: Annotated[str | None, TEXT, titled("project", missing=""), about("WCKey, as Slurm tells")] = None
+    nodes: Annotated[int | None, COUNT, about("that the batch job had")] = None
+    requested_cpus: Annotated[float | None, CORES, _ASKED] = None
+    requested_memory_bytes: Annotated[float | None, BYTES, _ASKED] = None
+    requested_gpus: Annotated[float | None, COUNT, _ASKED] = None
+    allocated_cpus: Annotated[float | None, CORES, titled("given cores", missing=""), _GIVEN] = None
+    allocated_memory_bytes: Annotated[float | None, BYTES, titled("given memory", missing=""), _GIVEN] = None
+    allocated_gpus: Annotated[float | None, COUNT, titled("given GPUs", missing=""), _GIVEN] = None
+    time_limit_seconds: Annotated[float | None, SECONDS, titled("time limit", missing="")] = None
+    queued_seconds: Annotated[float | None, SECONDS, about("from its submission to its start")] = None
+    outlived_seconds: Annotated[
+        float | None, SECONDS, about("how long processes of it ran on after Slurm ended it")
+    ] = None
     pgid: Annotated[int | None, NUMBER] = None
+    user_id: Annotated[int | None, NUMBER] = None
     user: Annotated[str | None, TEXT, titled("user"), about("in a container its owner")] = None
     user_source: Annotated[
         str | None, CHOICE, about("what the owner was inferred from; container_… where the container's was")
@@ -135,6 +174,10 @@ class JobUse(AnswerPart):
     ] = None
     processes_limit: Annotated[int | None, COUNT, about("pids.max of that control group; null: none")] = None
     forks_refused: Annotated[int | None, COUNT, about("because of that limit")] = None
+    open_files_ulimit: Annotated[int | None, COUNT, about("of each process: ulimit -n of its first")] = None
+    processes_ulimit: Annotated[int | None, COUNT, about("of its user: ulimit -u of its first process")] = (
+        None
+    )
     memory_byte_seconds: Annotated[float | None, BYTE_SECONDS] = None
     threads: Annotated[Use, COUNT] = NOTHING
     processes_peak: Annotated[int | None, COUNT] = None
@@ -190,6 +233,12 @@ class GroupUse(AnswerPart):
     tags: Annotated[list[str], TEXT, titled("tags")] = msgspec.field(default_factory=list)
     jobs: Annotated[int, COUNT, titled("jobs")] = 0
     users: Annotated[int | None, COUNT, titled("users")] = None
+    accounts: Annotated[list[str], TEXT, titled("accounts"), about("of its batch jobs")] = msgspec.field(
+        default_factory=list
+    )
+    projects: Annotated[list[str], TEXT, titled("projects"), about("of its batch jobs")] = msgspec.field(
+        default_factory=list
+    )
     user_sources: Annotated[list[str], about("what the owners were inferred from")] = msgspec.field(
         default_factory=list
     )

@@ -1,5 +1,6 @@
 """What each job used, with its GPUs, threads and what the machine suffered meanwhile; users and programs summed up."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from operator import itemgetter
@@ -7,6 +8,7 @@ from operator import itemgetter
 import msgspec
 from vmsonar_archive.system.moments import in_zone
 
+from vmsonar_inspect.facts.batches import count_jobs, summed
 from vmsonar_inspect.facts.energy import ESTIMATE, JOULES_PER_KWH
 from vmsonar_inspect.facts.model import ContainerUse, Energy, GroupUse, JobUse
 from vmsonar_inspect.facts.programs import ProgramMap, label_of
@@ -76,15 +78,16 @@ def query_jobs(
     if deep:
         queries.require_members()
     busiest = queries.by(JOB_KEY, _BUSIEST) if deep else {}
-    refused = queries.by(JOB_KEY, _REFUSED)
+    refused, ulimits = queries.by(JOB_KEY, _REFUSED), queries.by(JOB_KEY, _ULIMITS)
     jobs = {}
     for key, row in queries.by(JOB_KEY, view("job_usage", totals="job_sums").query).items():
         command = row["command"] or row["program"]
-        program, label = label_of(programs, command, busiest.get(key, {}).get("command"))
+        kept = busiest.get(key, {})
+        program, label = label_of(programs, command, kept.get("command"), kept.get("libraries"))
         mean, seconds = number(row["memory_mean"]), number(row["recorded_seconds"])
         jobs[key] = struct_of(
             JobUse,
-            {**row, **cards.get(key, {}), **refused.get(key, {})},
+            {**row, **cards.get(key, {}), **refused.get(key, {}), **ulimits.get(key, {})},
             _COLUMNS,
             job=_job_name(row),
             series_id=row["series_id"] or "",
@@ -111,6 +114,10 @@ _REFUSED = f"""
     SELECT {_KEY}, MAX(pids_limit) AS processes_limit, MAX(pids_max_events) - MIN(pids_max_events) AS forks_refused
     FROM job ANTI JOIN (SELECT * FROM job_info WHERE container_id IS NOT NULL) USING ({_KEY})
     WHERE pids_max_events IS NOT NULL GROUP BY {_KEY}"""  # noqa: S608
+
+_ULIMITS = f"""
+    SELECT {_KEY}, open_files_limit AS open_files_ulimit, processes_limit AS processes_ulimit FROM latest_job_info
+    WHERE open_files_limit IS NOT NULL OR processes_limit IS NOT NULL"""  # noqa: S608
 
 
 def _user_name(row: Record) -> str | None:
@@ -180,10 +187,13 @@ _IS_STARTER = f"regexp_matches(COALESCE(command, program), '^-?(/[^ ]*/)?({_STAR
 _BUSIEST = f"""
     WITH programs AS (
         SELECT {_KEY}, arg_max(COALESCE(command, program), (COALESCE(cpu_seconds, 0), -pid)) AS command,
+            arg_max(libraries, COALESCE(cpu_seconds, 0)) AS libraries,
             SUM(COALESCE(cpu_seconds, 0)) + CASE WHEN bool_or({_IS_STARTER}) THEN 0 ELSE 0.001 END AS cpu_seconds
         FROM job_members WHERE pgid <> 0 GROUP BY {_KEY}, program
     )
-    SELECT {_KEY}, arg_max(command, (cpu_seconds, command)) AS command FROM programs GROUP BY ALL"""  # noqa: S608
+    SELECT {_KEY}, arg_max(command, (cpu_seconds, command)) AS command,
+        arg_max(COALESCE(libraries, ''), (cpu_seconds, command)) AS libraries
+    FROM programs GROUP BY ALL"""  # noqa: S608
 
 
 def query_contexts(queries: Queries, judged: dict[Key, JobUse], deep: bool) -> dict[Key, JobContext]:
@@ -203,8 +213,13 @@ def query_contexts(queries: Queries, judged: dict[Key, JobUse], deep: bool) -> d
         more.append(queries.by(JOB_KEY, _WANTED))
     if deep and any((job.observed_seconds or 0.0) >= _LONG for job in judged.values()):
         more.append(queries.by(JOB_KEY, _IDLE))
+    several = {key for key, count in Counter(queries.leaders.values()).items() if count > 1}
     for told in more:
         for key, row in told.items():
+            if key in several:
+                row = {
+                    name: row[name] for name in row.keys() - {"wanted_cores", "idle_seconds"}
+                }  # of one group alone
             found.get(key, {}).update(row)
     return {key: struct_of(JobContext, row) for key, row in found.items()}
 
@@ -226,7 +241,7 @@ _CONTEXT = f"""
     GROUP BY j.archive, boot, pgid, start_ticks"""  # noqa: S608
 
 # Whoever is in state R runs or waits for a core; of many threads only the first is known. Rows of processes do not say
-# whose they are, so nothing is said of a group that several users share.
+# whose they are, so nothing is said of a group that several users share. The recorder itself always runs as it looks.
 _WANTED = """
     SELECT j.archive, j.boot, j.pgid, j.start_ticks,
         COUNT(*) FILTER (WHERE p.state = 'R') / COUNT(DISTINCT p.seq) AS wanted_cores
@@ -235,6 +250,9 @@ _WANTED = """
     WHERE NOT EXISTS (
         SELECT 1 FROM judged_jobs AS o WHERE o.archive = j.archive AND o.boot = j.boot AND o.pgid = j.pgid
             AND o.start_ticks <> j.start_ticks AND o.first_time < j.last_time AND j.first_time < o.last_time
+    ) AND NOT EXISTS (
+        SELECT 1 FROM process_info AS r WHERE r.archive = p.archive AND r.boot = p.boot AND r.pid = p.pid
+            AND r.start_ticks = p.start_ticks AND regexp_matches(r.command, '(^|[/ ])vmsonar\\b')
     )
     GROUP BY j.archive, j.boot, j.pgid, j.start_ticks HAVING COUNT(DISTINCT p.seq) >= 10"""
 
@@ -286,8 +304,9 @@ def group_jobs(
 ) -> list[GroupUse]:
     """Groups of jobs, most CPU time first."""
     names = {key: name_of(job) or "unknown" for key, job in jobs.items()}
+    every = names | {key: names[lead] for key, lead in queries.leaders.items() if lead in names}
     queries.keep(
-        "job_groups", f"{JOB_KEY_COLUMNS}, name VARCHAR", [(*key, name) for key, name in names.items()]
+        "job_groups", f"{JOB_KEY_COLUMNS}, name VARCHAR", [(*key, name) for key, name in every.items()]
     )
     memory = queries.by("name", _MEMORY)
     times = grouped(queries.rows(_TIMES), itemgetter("name"))
@@ -323,8 +342,10 @@ def _group(name: str, jobs: Sequence[JobUse], memory: Record, times: list[Record
     return GroupUse(
         name=name,
         tags=sorted({tag for job in jobs for tag in job.tags}),
-        jobs=sum(job.is_told_apart for job in jobs),
+        jobs=count_jobs(job for job in jobs if job.is_told_apart),
         users=len({job.user for job in jobs}),
+        accounts=sorted({job.account for job in jobs if job.account}),
+        projects=sorted({job.project for job in jobs if job.project}),
         user_sources=sorted({job.user_source for job in jobs if job.user_source}),
         cpu_is_lower_bound=any(job.cpu_is_lower_bound for job in jobs),
         io_is_lower_bound=any(job.io_is_lower_bound for job in jobs),
@@ -336,34 +357,13 @@ def _group(name: str, jobs: Sequence[JobUse], memory: Record, times: list[Record
         memory_peak_is_lower_bound=any(job.memory_peak_source for job in jobs),
         # The words are in the order of the alphabet, the weakest first.
         memory_source=min((job.memory_source for job in jobs if job.memory_source), default=None),
-        **_summed("cpu_seconds", "cpu_is_lower_bound", jobs),
-        **_summed("read_bytes", "io_is_lower_bound", jobs),
-        **_summed("write_bytes", "io_is_lower_bound", jobs),
+        **summed("cpu_seconds", "cpu_is_lower_bound", jobs),
+        **summed("read_bytes", "io_is_lower_bound", jobs),
+        **summed("write_bytes", "io_is_lower_bound", jobs),
         energy=_energy(jobs),
         cpu_seconds_by_hour=by_hour,
         cpu_seconds_by_weekday=by_weekday,
     )
-
-
-def _summed(field: str, flag: str, jobs: Sequence[JobUse]) -> dict[str, float | None]:
-    """The sum of a figure with its bounds; one job without an upper bound leaves none for all."""
-    known = [job for job in jobs if getattr(job, field) is not None]
-    if not known:
-        return {}
-    values = [getattr(job, field) for job in known]
-    bounds = {}
-    for side in ("low", "high"):
-        found = [getattr(job, f"{field}_{side}") for job in known]
-        bounds[side] = sum(
-            value if bound is None else bound for value, bound in zip(values, found, strict=True)
-        )
-    is_bounded = all(getattr(job, f"{field}_high") is not None for job in known if getattr(job, flag))
-    value = sum(values)
-    return {
-        field: value,
-        f"{field}_low": bounds["low"] if bounds["low"] < value else None,
-        f"{field}_high": bounds["high"] if is_bounded and bounds["high"] > value else None,
-    }
 
 
 def _energy(jobs: Sequence[JobUse]) -> Energy:

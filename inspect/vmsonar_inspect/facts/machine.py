@@ -107,12 +107,22 @@ def query_node_use(queries: Queries) -> dict[str, NodeUse]:
         "SELECT archive, MAX(cpus) AS cpus, MAX(memory_total) AS memory_total_bytes, SUM(oom_kills) AS oom_kills, "  # noqa: S608
         f"{', '.join(columns)} FROM node_steps GROUP BY archive",
     )
+    ceilings = queries.by("archive", _CEILINGS)
     cards = queries.by("archive", _CARDS) if queries.has("gpu") else {}
     pairs = _query_pairs(queries)
     return {
-        archive: struct_of(NodeUse, {**row, **cards.get(archive, {}), **pairs.get(archive, {})})
+        archive: struct_of(
+            NodeUse, {**row, **ceilings[archive], **cards.get(archive, {}), **pairs.get(archive, {})}
+        )
         for archive, row in rows.items()
     }
+
+
+_CEILINGS = """
+    SELECT archive, MAX(open_files / NULLIF(open_files_limit, 0)) AS open_files_share,
+        MAX(tasks_existing / NULLIF(tasks_limit, 0)) AS tasks_share,
+        MAX(connections / NULLIF(connections_limit, 0)) AS connections_share
+    FROM node GROUP BY archive"""
 
 
 def _query_pairs(queries: Queries) -> dict[str, Record]:
@@ -265,6 +275,19 @@ _GPU = f"""
 _GPU_TROUBLES = """
     SELECT archive, gpu_uuid, COUNT(*) AS times FROM event
     WHERE event_type IN ('gpu_xid', 'gpu_lost') GROUP BY ALL"""
+
+
+# The driver of a part of a card (vGPU) names no process, and descriptors of others are read with rights alone. A sample
+# in which a process has just gone says nothing.
+VEILED_GPUS = f"""
+    SELECT archive FROM gap WHERE collector = 'gpu' AND reason LIKE '%permission'
+    UNION
+    SELECT archive FROM gpu AS g
+    LEFT JOIN (SELECT DISTINCT archive, run, seq, gpu_uuid, 1 AS named FROM gpu_process) AS p
+        USING (archive, run, seq, gpu_uuid)
+    WHERE (gpu_util >= 5 OR memory_used >= {2**30})
+        AND gpu_uuid NOT IN (SELECT parent_uuid FROM gpu WHERE parent_uuid IS NOT NULL)
+    GROUP BY archive, gpu_uuid HAVING COUNT(*) - COUNT(named) > 0.05 * COUNT(*)"""  # noqa: S608
 
 
 def query_gpus(queries: Queries) -> list[GpuUse]:

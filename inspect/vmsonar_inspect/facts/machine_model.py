@@ -98,6 +98,9 @@ class Coverage(AnswerPart):
 _WAITED = about("mean share of time in which some task waited (PSI)")
 
 
+_MOST_OF_LIMIT = about("at most, of what there can be")
+
+
 class NodeUse(AnswerPart):
     """How busy the machine was."""
 
@@ -130,6 +133,9 @@ class NodeUse(AnswerPart):
     swap_rate: Annotated[float | None, COUNT, about("pages a second, in and out")] = None
     major_faults_per_second: Annotated[float | None, COUNT] = None
     oom_kills: Annotated[int | None, COUNT] = None
+    open_files_share: Annotated[float | None, SHARE, _MOST_OF_LIMIT] = None
+    tasks_share: Annotated[float | None, SHARE, _MOST_OF_LIMIT] = None
+    connections_share: Annotated[float | None, SHARE, _MOST_OF_LIMIT] = None
     disk_read_bytes: Annotated[float | None, BYTES] = None
     disk_write_bytes: Annotated[float | None, BYTES] = None
     received_bytes: Annotated[float | None, BYTES] = None
@@ -266,5 +272,9 @@ class FilesystemUse(AnswerPart):
     least_inodes_free: Annotated[int | None, COUNT] = None
     fill_rate: Annotated[float | None, RATE, about("slope of a straight line through what is in use")] = None
     late_fill_rate: Annotated[float | None, RATE, about("the same for the last third of the time")] = None
+    fill_seconds: Annotated[
+        float | None, SECONDS, about("up to the last row: the longest part of the time that a line fits")
+    ] = None
+    filled_bytes: Annotated[int | None, BYTES, about("in that time")] = None
     fill_fit: Annotated[float | None, SHARE, about("how well the line fits: r²")] = None
     seconds_to_full: Annotated[float | None, SECONDS, about("after the last row, at that rate")] = None

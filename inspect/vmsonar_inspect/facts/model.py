@@ -21,6 +21,7 @@ from vmsonar_inspect.facts.job_model import (
     JobUse,
     ProcessUse,
     ProgramUse,
+    StepUse,
     StoryMoment,
 )  # fmt: skip
 from vmsonar_inspect.facts.machine_model import (
@@ -63,7 +64,7 @@ __all__ = [
     "ANSWER", "ARCHIVE", "BYTES", "CORES", "COUNT", "ENERGY", "NOTHING", "PERCENT", "SECONDS", "SHARE", "TEXT", "TIME",
     "Advice", "AnswerPart", "ContainerUse", "Coverage", "Ending", "Energy", "EnergyUse", "FilesystemUse", "Gap",
     "GpuUse", "GroupUse", "Happening", "JobUse", "Machine", "MachineEnd", "Moment", "NodeUse", "ProcessUse",
-    "ProgramEnds", "ProgramUse", "Severity", "Size", "Story", "StoryMoment", "Use", "Verdict",
+    "ProgramEnds", "ProgramUse", "Severity", "Size", "StepUse", "Story", "StoryMoment", "Use", "Verdict",
 ]  # fmt: skip
 
 
@@ -151,12 +152,20 @@ class Verdict(AnswerPart, kw_only=True):
     marks: Annotated[dict[str, str], about("~, ≥ or ≤ for each figure that is not exact")] = msgspec.field(
         default_factory=dict
     )
-    gain: str = "none"
+    gain: Annotated[
+        str, about("what would have helped: cores, memory, others (gone), disk, limit, unclear or none")
+    ] = "none"
     cause: Annotated[str | None, about("rules of one cause are one verdict in `verdicts`")] = None
     cost: Annotated[
-        float | None, CORE_HOURS, about("what it cost, weighed in core hours; ranks the verdicts")
+        float | None,
+        CORE_HOURS,
+        about("what it cost, weighed in core hours: ranks the verdicts, and is no sum"),
     ] = None
     cost_words: Annotated[str | None, about("the same as it was counted: core, GiB or GPU hours")] = None
+    cost_figure: Annotated[str | None, about("the figure that it was counted by")] = None
+    cost_hours: Annotated[
+        float | None, NUMBER, about("its value, in core, GiB or GPU hours as its name ends")
+    ] = None
     also: Annotated[list[str], about("other rules that fired for the same cause")] = msgspec.field(
         default_factory=list
     )
@@ -225,3 +234,8 @@ class Story(AnswerPart):
     container: ContainerUse | None
     gpus: list[GpuUse]
     events: list[Happening]
+    nodes: Annotated[
+        list[JobUse],
+        about("the batch job on each machine that was opened, most CPU time first; empty where that is one"),
+    ] = msgspec.field(default_factory=list)
+    whole: Annotated[JobUse | None, about("the sums over those machines; null where that is one")] = None

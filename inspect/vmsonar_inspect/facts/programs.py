@@ -90,8 +90,43 @@ def script_of(command: str) -> str:
     return basename(named[0]) if is_named else ""
 
 
-def label_of(programs: ProgramMap, command: str | None, busiest: str | None) -> tuple[Program, str]:
-    """What a job kept busy, and by what it was started: `Python in train.py`, `C compiler (make)`."""
+#: Libraries that tell what a Python is for, those built on others before these.
+_TELLING = (
+    *(
+        "torch",
+        "tensorflow",
+        "jaxlib",
+        "xgboost",
+        "lightgbm",
+        "catboost",
+        "sklearn",
+        "cv2",
+        "rdkit",
+        "pysam",
+        "h2o",
+    ),
+    *("polars", "duckdb", "pandas", "pyarrow", "numba", "scipy", "numpy"),
+)
+
+
+def label_of(
+    programs: ProgramMap, command: str | None, busiest: str | None, libraries: str | None = None
+) -> tuple[Program, str]:
+    """What a job kept busy, and by what it was started: `Python with numpy in train.py`, `C compiler (make)`."""
+    program, label = _label_of(programs, command, busiest)
+    loaded = (libraries or "").split(",")
+    library = next((name for name in _TELLING if name in loaded), None)
+    if library is None or not label.startswith("Python"):
+        return program, label
+    return program, f"Python with {library}{label.removeprefix('Python')}"
+
+
+def without_library(label: str) -> str:
+    """`Python in train.py`: what fails early has not loaded anything yet."""
+    return re.sub(r"^Python with \w+", "Python", label)
+
+
+def _label_of(programs: ProgramMap, command: str | None, busiest: str | None) -> tuple[Program, str]:
     leader, inner = command or "", busiest or command or ""
     program = programs.of(inner or None)
     script = script_of(inner)

@@ -30,6 +30,8 @@ class Queries:
     def __init__(self, connection: Any) -> None:
         self.connection = connection
         self._kept: set[str] = set()
+        #: Of each process group of a batch job the one that stands for the whole.
+        self.leaders: dict[Key, Key] = {}
 
     def rows(self, sql: str, **values: Any) -> list[Record]:
         """The rows of a query; times come back in UTC."""
@@ -53,6 +55,18 @@ class Queries:
     def require_members(self) -> None:
         """Computes the table of every job's processes and what each used, once; it reads all rows of processes."""
         self._require("job_members", _JOB_MEMBERS)
+        if self.leaders and "merged_members" not in self._kept:
+            self.connection.execute(_MERGE_MEMBERS)
+            self._kept.add("merged_members")
+
+    def merge_groups(self, leaders: dict[Key, Key]) -> None:
+        """From now on the members of these groups are those of the group that stands for all of them."""
+        self.leaders = leaders
+        columns = f"{JOB_KEY_COLUMNS}, leader_pgid BIGINT, leader_start BIGINT"
+        self.keep("batch_groups", columns, [(*key, *leader[2:]) for key, leader in leaders.items()])
+        self._kept.discard("merged_members")
+        if "job_members" in self._kept:
+            self.require_members()
 
     def _require(self, table: str, sql: str) -> None:
         if table not in self._kept:
@@ -98,8 +112,8 @@ _JOB_MEMBERS = """
         SELECT archive, boot, pid, start_ticks, MAX(pgid) AS pgid, MIN(seq) AS first_seq
         FROM process WHERE pgid IS NOT NULL GROUP BY ALL
     )
-    SELECT j.archive, j.boot, j.pgid, j.start_ticks, u.pid, u.program, u.command, u.first_time, u.last_time, u.samples,
-        u.samples >= j.samples / 2 AS lasting, u.cpu_seconds,
+    SELECT j.archive, j.boot, j.pgid, j.start_ticks, u.pid, u.program, u.command, u.libraries, u.first_time,
+        u.last_time, u.samples, u.samples >= j.samples / 2 AS lasting, u.cpu_seconds,
         CASE WHEN u.memory_peak < 0 THEN 0 ELSE u.memory_peak END AS memory_peak_bytes,
         u.resident_peak, u.read_bytes, u.write_bytes, u.own_read_bytes, u.own_write_bytes
     FROM spans AS j
@@ -109,9 +123,14 @@ _JOB_MEMBERS = """
         ON m.archive = u.archive AND m.boot = u.boot AND m.pid = u.pid AND m.start_ticks = u.start_ticks"""
 
 
+_MERGE_MEMBERS = """
+    UPDATE job_members AS m SET pgid = g.leader_pgid, start_ticks = g.leader_start FROM batch_groups AS g
+    WHERE m.archive = g.archive AND m.boot = g.boot AND m.pgid = g.pgid AND m.start_ticks = g.start_ticks"""
+
+
 #: Whether all cores were busy in an interval while tasks waited for one; null where that is not known.
 SATURATED = """CASE WHEN cpu_busy_cores < 0.95 * cpus THEN 0.0
-    WHEN COALESCE(cpu_some_share >= 0.2, tasks_runnable > 1.5 * cpus) THEN 1.0
+    WHEN COALESCE(cpu_some_share >= 0.2, tasks_runnable >= 1.5 * cpus) THEN 1.0
     WHEN COALESCE(cpu_some_share, tasks_runnable) IS NOT NULL THEN 0.0 END"""
 
 

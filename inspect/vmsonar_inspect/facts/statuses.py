@@ -14,7 +14,7 @@ _SIGNALS = (
     *("WINCH", "IO", "PWR", "SYS"),
 )  # fmt: skip
 _NUMBERS = {name: number for number, name in enumerate(_SIGNALS, start=1)}
-KILL, TERM, ABRT, BUS = (_NUMBERS[name] for name in ("KILL", "TERM", "ABRT", "BUS"))
+HUP, KILL, TERM, ABRT, BUS = (_NUMBERS[name] for name in ("HUP", "KILL", "TERM", "ABRT", "BUS"))
 #: Signals by which people, terminals and service managers end things.
 ASKED = frozenset(_NUMBERS[name] for name in ("HUP", "INT", "TERM", "PIPE"))
 #: Signals that a program's own mistake brings about.
@@ -58,6 +58,11 @@ class Status:
         return plain(self.program) if self.program else starter
 
     @property
+    def is_timeout(self) -> bool:
+        """Whether timeout(1) ended it, because the time that it was given was up."""
+        return self.code == _TIMED_OUT and self.program == "timeout"
+
+    @property
     def by_signal(self) -> int | None:
         """The signal that ended it, or that its code stands for."""
         if self.signal is not None or self.code is None:
@@ -79,7 +84,7 @@ class Status:
         return f"exit {self.code}" + _behind(self._meaning())
 
     def _meaning(self) -> str | None:
-        if self.code == _TIMED_OUT and self.program == "timeout":
+        if self.is_timeout:
             return "which timeout(1) gives when the time is up"
         number = self.by_signal
         return None if number is None else f"which stands for {signal_name(number)}"

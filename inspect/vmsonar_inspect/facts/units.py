@@ -91,7 +91,9 @@ def latency(seconds: float | None) -> str:
 
 
 def elapsed(seconds: float | None) -> str:
-    """How long something took, if it was short to the hundredth of a second: `0.52 s`."""
+    """How long something took, if it was short to the hundredth of a second: `0.52 s`, `2.9 ms`."""
+    if seconds is not None and seconds < 0.01:
+        return latency(seconds)
     return f"{seconds:.2f} s" if seconds is not None and seconds < 120 else duration(seconds)
 
 

@@ -1,11 +1,13 @@
 """What the facts amount to: advice on the machine and its jobs, verdicts, and the story of one job."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from vmsonar_archive.system.text import plain
 
 from vmsonar_inspect.advice.figures import (
     Figures,
+    batch_figures,
     container_figures,
     filesystem_figures,
     gpu_figures,
@@ -18,10 +20,11 @@ from vmsonar_inspect.advice.figures import (
 )
 from vmsonar_inspect.advice.verdicts import by_cost, job_advice, judge, machine_advice, one_per_cause
 from vmsonar_inspect.facts import model, units
+from vmsonar_inspect.facts.batches import SLURM, over_machines
 from vmsonar_inspect.facts.jobs import JobContext
 from vmsonar_inspect.facts.network import ShareContext
 from vmsonar_inspect.facts.queries import Key, grouped
-from vmsonar_inspect.facts.stories import concerns, query_course, query_processes, query_programs
+from vmsonar_inspect.facts.stories import concerns, query_course, query_members, told_of
 from vmsonar_inspect.inspection.recorded import Recorded, busiest_first
 
 
@@ -34,7 +37,8 @@ class Inspection(Recorded):
         gpus = [gpu for gpu in self._bare_gpus if gpu.archive == archive]
         own = [each for (owner, _), each in self._containers.items() if owner == archive]
         containers = [container for container, _ in own]
-        about = machine_advice(rules, self.machines[archive], coverage, use, gpus, containers)
+        kills = self._limit_kills(archive, containers)
+        about = machine_advice(rules, self.machines[archive], coverage, use, gpus, kills)
         verdicts = list(about.verdicts)
         for container, limit_share in sorted(own, key=lambda each: busiest_first(each[0])):
             if self.settings.user in (None, container.user):
@@ -70,9 +74,10 @@ class Inspection(Recorded):
         }
         ordered = sorted(jobs, key=lambda key: (-(jobs[key].cpu_seconds or 0.0), jobs[key].series_id))
         whole = self.machine_advice(archive)
+        has_batch = any(job.job_source == "slurm" for job in jobs.values())
         for user, theirs in grouped(jobs.values(), lambda job: job.user).items():
             if user is not None:
-                figures = user_figures(theirs, self.coverage[archive])
+                figures = user_figures(theirs, self.coverage[archive], has_batch)
                 whole.verdicts += judge(self.settings.rules, "user", user, f"user {plain(user)}", figures)
         whole.verdicts = by_cost(whole.verdicts)
         return [whole, *map(self.job_advice, ordered)]
@@ -88,10 +93,29 @@ class Inspection(Recorded):
         context = self.contexts.get(key, JobContext())
         figures = {
             **job_figures(job, context, machine, use, self._oom_kills(job)),
+            **self._own_limit(key),
             **share_context_figures(job, self._share_contexts.get(key, ShareContext()), context.disk_bytes),
         }
+        if (figures["untouched_gpus"] or 0) > 0 and key[0] in self.veiled_gpus:
+            figures |= {"used_gpus": None, "untouched_gpus": None}
+        if len(parts := self._parts(key)) > 1:
+            figures |= batch_figures(job, parts)
+        if (box := self._boxes.get(job.container_id or "")) is not None:
+            figures["throttled_share"] = box.throttled_share
+            figures["memory_limit"] = None if box.killed_below_limit else box.memory_limit_bytes
         words = {"takers": self._takers(key, figures)} if figures.get("waited_share") else None
         return job_advice(self.settings.rules, job, figures, use, words)
+
+    @cached_property
+    def _batches(self) -> dict[tuple[str, str | None], list[model.JobUse]]:
+        jobs = (job for job in self._jobs.values() if job.job_source == SLURM)
+        return grouped(jobs, lambda job: (job.job, job.user))
+
+    def _parts(self, key: Key) -> list[model.JobUse]:
+        """A batch job on each machine that was opened; its number may have been another's at another time."""
+        job = self._jobs[key]
+        others = self._batches[job.job, job.user] if job.job_source == SLURM else []
+        return [job, *(each for each in others if each.archive != job.archive and _met(job, each))]
 
     def _takers(self, key: Key, figures: Figures) -> str:
         """Who had the cores while a job ran: the busiest other job, or all others together."""
@@ -103,27 +127,50 @@ class Inspection(Recorded):
         ]
         most = max(others, key=lambda job: job.cores.mean or 0.0, default=None)
         rest = figures.get("others_cores_mean")
-        if most is None or rest is None or (most.cores.mean or 0.0) < 0.5 * rest:
+        is_named = self.settings.names_others and most is not None and rest is not None
+        if most is None or not is_named or (most.cores.mean or 0.0) < 0.5 * (rest or 0.0):
             return f"others used {units.cores(rest)} of {cpus}"
-        who = f"job {plain(most.job)} of {plain(most.user)} ({plain(most.command or most.program)})"
+        who = f"job {plain(most.job)} of {plain(most.user)} ({plain(most.label or most.program)})"
         return f"{who} used {units.cores(most.cores.mean)} of {cpus}"
 
     def story(self, key: Key, steps: int) -> model.Story:
         """One job from beginning to end."""
         archive, job, advice = key[0], self.keyed_jobs[key], self.job_advice(key)
-        events = [event for owner, event in self.events if owner == archive and concerns(event, job)]
+        events = told_of(job, (event for owner, event in self.events if owner == archive))
         containers = (each for each in self.containers if each.container_id == job.container_id)
+        ((processes, programs),) = query_members(self.queries, [key])
+        parts = sorted(self._parts(key), key=lambda part: -(part.cpu_seconds or 0.0))
         return model.Story(
             job=job,
             ended_by=job.ending.words or "",
             advice=advice,
             timeline=query_course(self.queries, key, job, self.coverage[archive].interval_seconds, steps),
-            processes=query_processes(self.queries, key),
-            programs=query_programs(self.queries, key),
+            processes=processes,
+            programs=programs,
             container=next(containers, None),
             gpus=[gpu for gpu in self.gpus if gpu.gpu in job.gpus],
             events=events,
+            nodes=parts if len(parts) > 1 else [],
+            whole=over_machines(parts) if len(parts) > 1 else None,
         )
+
+    def _limit_kills(self, archive: str, containers: Sequence[model.ContainerUse]) -> int:
+        """Processes that the kernel killed at limits of containers, jobs and units that are known."""
+        jobs = sum(kills for kills, _ in self._ends.limit_kills(archive).values())
+        # A unit counts the kills of the jobs in it; a pod those of its containers, a batch job those of its steps.
+        units = (each for each in self.units if each.archive == archive and each.cgroup_kind != "pod")
+        in_units = sum(each.oom_kills or 0 for each in units if each.met_limit and not each.batch_step)
+        boxes = (each.oom_kills or 0 for each in containers if not each.killed_below_limit)
+        return sum(boxes) + max(jobs, in_units)
+
+    def _own_limit(self, key: Key) -> Figures:
+        """The kills in a job's own control groups at their limit, where there were any."""
+        leaders = self.queries.leaders
+        found = [
+            each for group, each in self._ends.limit_kills(key[0]).items() if leaders.get(group, group) == key
+        ]
+        kills = sum(count for count, _ in found)
+        return {"oom_kills": kills, "memory_limit": min(limit for _, limit in found)} if kills else {}
 
     def _oom_kills(self, job: model.JobUse) -> int:
         """Out-of-memory kills that ended this job."""
@@ -131,13 +178,15 @@ class Inspection(Recorded):
             return 0
         # A shell can outlive its child for a while, whatever the interval.
         slack = max(10.0, 3 * (self.coverage[job.archive or ""].interval_seconds or 10.0))
-        return sum(
+        told = sum(
             abs((event.time - job.last).total_seconds()) <= slack
             for archive, event in self.events
             if archive == job.archive
             and event.event in ("container_oom", "oom_kill")
             and concerns(event, job)
         )
+        is_proven = job.ending.is_proven and job.ending.cause in ("memory_limit", "machine_memory")
+        return max(told, int(is_proven))
 
 
 def _met(one: model.JobUse, other: model.JobUse) -> bool:

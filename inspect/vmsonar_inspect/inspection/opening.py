@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vmsonar_archive.system.text import plain
 
-from vmsonar_inspect.facts import units
+from vmsonar_inspect.advice.verdicts import size_words
 from vmsonar_inspect.facts.runs import RunUse
 from vmsonar_inspect.inspection.judgement import Inspection
 from vmsonar_inspect.inspection.recorded import InspectionSettings
@@ -68,8 +68,5 @@ def judge_run(use: RunUse, archive: Path) -> None:
         advice = inspection.job_advice(busiest)
     for verdict in advice.verdicts:
         use.verdicts.append(f"{verdict.title}: {verdict.says} ({verdict.confidence} confidence)")
-    size = advice.size_peak
-    if size is not None:
-        cores = units.plural(size.cores, "core") if size.cores is not None else ""
-        memory = f"{size.memory_gib} GiB" if size.memory_gib is not None else ""
-        use.size = " and ".join(each for each in (cores, memory) if each)
+    if advice.size_peak is not None:
+        use.size = "at least " * advice.size_is_lower_bound + size_words(advice.size_peak)

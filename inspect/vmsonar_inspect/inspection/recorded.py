@@ -5,11 +5,13 @@ from datetime import tzinfo
 from functools import cached_property
 from typing import TypeVar
 
+from vmsonar_archive.read.findings import Finding
 from vmsonar_archive.read.findings import Severity as Damage
 from vmsonar_archive.system.errors import AnswerIsNo
 
 from vmsonar_inspect.advice.rules import RuleBook, load_rules
 from vmsonar_inspect.facts import model
+from vmsonar_inspect.facts.batches import merge_batches
 from vmsonar_inspect.facts.boots import query_machine_ends
 from vmsonar_inspect.facts.ends import Ends
 from vmsonar_inspect.facts.energy import Factor, Split, load_factor, split_energy
@@ -18,20 +20,22 @@ from vmsonar_inspect.facts.events import (
     damage,
     happening,
     is_damage,
+    is_everyday,
     is_wrong,
     query_event_rows,
     query_gaps,
+    query_good_ends,
 )
 from vmsonar_inspect.facts.failures import count_ends
 from vmsonar_inspect.facts.filesystems import query_filesystems
 from vmsonar_inspect.facts.jobs import JobContext, as_job, group_jobs, query_contexts, query_jobs
 from vmsonar_inspect.facts.machine import (
+    VEILED_GPUS,
     query_containers,
     query_coverage,
     query_gpus,
     query_machines,
     query_node_use,
-    reached_limit,
 )
 from vmsonar_inspect.facts.network import (
     LinkUse,
@@ -45,10 +49,13 @@ from vmsonar_inspect.facts.programs import Pattern, ProgramMap, load_programs
 from vmsonar_inspect.facts.queries import Key, Queries, Record, grouped
 from vmsonar_inspect.facts.stories import concerns
 from vmsonar_inspect.facts.timeline import query_timeline
+from vmsonar_inspect.facts.unit_use import UnitUse, query_units
 from vmsonar_inspect.tables.database import Tables
 from vmsonar_inspect.tables.where import TimeFrame
 
-N = TypeVar("N", ShareUse, LinkUse)
+N = TypeVar("N", ShareUse, LinkUse, UnitUse)
+#: An engine's code for SIGKILL.
+_KILLED = 137
 #: Most stories where several jobs have the same id.
 _MOST_STORIES = 5
 
@@ -66,6 +73,8 @@ class InspectionSettings:
     factor: Factor = field(default_factory=lambda: load_factor(None))
     #: Kinds or types of events; none are all but the everyday ones.
     kinds: frozenset[str] = frozenset()
+    #: Whether a verdict on a job may name another job that was in its way.
+    names_others: bool = True
 
 
 class Recorded:
@@ -92,11 +101,19 @@ class Recorded:
     @cached_property
     def coverage(self) -> dict[str, model.Coverage]:
         found = query_coverage(self.queries)
-        damaged = [finding.path for finding in self.findings if finding.severity is Damage.ERROR]
-        for archive, place in self.sources.items():
-            coverage = found.setdefault(archive, model.Coverage())
-            coverage.damaged = any(len(self.sources) == 1 or path.startswith(place) for path in damaged)
+        damaged = {self._owner(each) for each in self.findings if each.severity is Damage.ERROR}
+        for archive in self.sources:
+            found.setdefault(archive, model.Coverage()).damaged = archive in damaged
         return found
+
+    def _owner(self, finding: Finding) -> str:
+        """The archive that a finding is about; "" where that cannot be told."""
+        if len(self.sources) == 1:
+            return next(iter(self.sources))
+        places = ((archive, finding.path.removeprefix(place)) for archive, place in self.sources.items())
+        return next(
+            (archive for archive, rest in places if rest != finding.path and rest[:1] in ("", "/", " ")), ""
+        )
 
     @cached_property
     def node_use(self) -> dict[str, model.NodeUse]:
@@ -107,9 +124,11 @@ class Recorded:
     def _jobs(self) -> dict[Key, model.JobUse]:
         """Every job, without its energy."""
         found = query_jobs(self.queries, self.settings.programs, self.container_names, self.deep)
+        found = merge_batches(self.queries, found)
         for key, job in found.items():
             job.hostname = self.machines[key[0]].hostname
-            job.ending = self._ends.of_job(key, job)
+            if job.ending.source is None:
+                job.ending = self._ends.of_job(key, job)
         return found
 
     @cached_property
@@ -149,11 +168,18 @@ class Recorded:
 
     @cached_property
     def _containers(self) -> dict[tuple[str, str], tuple[model.ContainerUse, float | None]]:
-        return query_containers(self.queries) if self.queries.has("container") else {}
+        found = query_containers(self.queries) if self.queries.has("container") else {}
+        for container, _ in found.values():
+            container.ending = self._ends.of_container(container)
+        return found
+
+    @cached_property
+    def _boxes(self) -> dict[str, model.ContainerUse]:
+        return {key[1]: container for key, (container, _) in self._containers.items()}
 
     @cached_property
     def container_names(self) -> dict[str, str | None]:
-        return {key[1]: container.name for key, (container, _) in self._containers.items()}
+        return {container_id: container.name for container_id, container in self._boxes.items()}
 
     @cached_property
     def containers(self) -> list[model.ContainerUse]:
@@ -161,7 +187,6 @@ class Recorded:
         found = []
         for (archive, container_id), (container, _) in self._containers.items():
             container.hostname = self.machines[archive].hostname
-            container.ending = self._ends.of_container(container)
             split = self.splits[archive]
             container.energy = split.energy(split.containers.get(container_id))
             if self.settings.user in (None, container.user):
@@ -180,6 +205,11 @@ class Recorded:
             split = self.splits[gpu.archive or ""]
             gpu.energy = split.energy(split.gpus.get(gpu.gpu), metered_gpu=True)
         return self._bare_gpus
+
+    @cached_property
+    def veiled_gpus(self) -> set[str]:
+        """The archives whose cards were used by processes that nobody could see."""
+        return {row["archive"] for row in self.queries.rows(VEILED_GPUS)}
 
     def users(self, zone: tzinfo) -> list[model.GroupUse]:
         """Sums over users; a container whose processes were not recorded counts as one job of its owner."""
@@ -212,12 +242,10 @@ class Recorded:
     @cached_property
     def events(self) -> list[tuple[str, model.Happening]]:
         """What happened, everyday things left out."""
-        reached = (container for container, _ in self._containers.values() if reached_limit(container))
-        limits = {container.container_id: container.memory_limit_bytes or 0 for container in reached}
         found = []
         for row in self._event_rows:
             if row["event_type"] not in COMMON or row["event_type"] in self.settings.kinds:
-                event = happening(row, self.container_names, self._job_of(row), limits)
+                event = happening(row, self._job_of(row), self._boxes.get(row["container_id"] or ""))
                 event.hostname = self.machines[row["archive"]].hostname
                 found.append((row["archive"], event))
         return sorted(found, key=lambda each: each[1].time)
@@ -229,34 +257,45 @@ class Recorded:
         return [
             event
             for archive, event in self.events
-            if (not kinds or event.kind in kinds or event.event in kinds)
+            if (
+                event.kind in kinds
+                or event.event in kinds
+                or (not kinds and (jobs or not is_everyday(event)))
+            )
             and (jobs is None or any(job.archive == archive and concerns(event, job) for job in jobs))
         ]
 
     def wrong(self, archive: str) -> list[model.Happening]:
-        """What went wrong on a machine."""
+        """What went wrong on a machine, what was lost by it first, the rest in the order in which it happened."""
         jobs = {job.series_id: job for job in self._jobs.values()}
         found = [
-            event
+            (event, jobs.get(event.job_series_id or ""), self._boxes.get(event.container_id or ""))
             for owner, event in self.events
-            if owner == archive and is_wrong(event, jobs.get(event.job_series_id or ""))
+            if owner == archive
         ]
-        # The end of a container is that of its first process too.
-        died = {event.container_id for event in found if event.event == "container_die"}
-        boxes = {container.container_id: container for container, _ in self._containers.values()}
+        bad = [each for each in found if is_wrong(*each)]
+        # What is told once: the end of a container is that of its first process too, and its lack of memory ended it.
+        died = {
+            event.container_id for event, _, _ in bad if event.event in ("container_die", "container_oom")
+        }
+        short = {event.container_id for event, _, _ in bad if event.event == "container_oom"}
         kept = []
-        for event in found:
-            job, box = jobs.get(event.job_series_id or ""), boxes.get(event.container_id or "")
-            if event.event != "exit" or job is None or job.container_id not in died:
+        for event, job, box in bad:
+            again = {
+                "exit": job is not None and job.container_id in died,
+                "container_die": event.exit_code == _KILLED and event.container_id in short,
+                "oom_kill": self._ends.tells_kills(archive, event.time),
+            }
+            if not again.get(event.event, False):
                 used = job.cpu_seconds if job is not None else box.cpu_seconds if box is not None else None
                 event.cost_core_hours = None if used is None else used / 3600
                 kept.append(event)
-        # What was lost comes first, the rest in the order in which it happened.
         return sorted(kept, key=lambda event: -(event.cost_core_hours or 0.0))
 
     @cached_property
     def _by_group(self) -> dict[tuple[str, str, int], list[tuple[Key, model.JobUse]]]:
-        return grouped(self._jobs.items(), lambda each: each[0][:3])
+        parts = ((key, self._jobs[lead]) for key, lead in self.queries.leaders.items() if key != lead)
+        return grouped((*self._jobs.items(), *parts), lambda each: each[0][:3])
 
     def _job_of(self, row: Record) -> model.JobUse | None:
         """The job that an event names: by its start, or of a process by the time."""
@@ -285,6 +324,11 @@ class Recorded:
         """The interfaces that lead out and the ports of fabrics."""
         return self._with_hosts(query_links(self.queries) if self.queries.has("net") else [])
 
+    @cached_property
+    def units(self) -> list[UnitUse]:
+        """Services, batch jobs and other units by their control groups, most CPU time first."""
+        return self._with_hosts(query_units(self.queries) if self.queries.has("cgroup") else [])
+
     def _with_hosts(self, found: list[N]) -> list[N]:
         for each in found:
             each.hostname = self.machines[each.archive or ""].hostname
@@ -298,12 +342,17 @@ class Recorded:
     def program_ends(self) -> list[model.ProgramEnds]:
         """Programs and containers of which something failed."""
         return count_ends(
-            self._event_rows, self._job_of, self.settings.programs, self.container_names, self._is_wanted
+            self._event_rows,
+            query_good_ends(self.queries),
+            self._job_of,
+            self.settings.programs,
+            self._boxes,
+            self._is_wanted,
         )
 
     @cached_property
     def gaps(self) -> list[tuple[str, model.Gap]]:
-        damaged = [("", damage(finding)) for finding in self.findings]
+        damaged = [(self._owner(finding), damage(finding)) for finding in self.findings]
         return damaged + query_gaps(self.queries)
 
     def timeline(self, archive: str, steps: int) -> list[model.Moment]:
@@ -322,11 +371,18 @@ class Recorded:
         return {row["archive"]: row["jobs"] for row in rows}
 
     def find_jobs(self, wanted: str) -> list[Key]:
-        """The jobs of that id, process group or series, the latest first."""
+        """The jobs of that id, array, task of one (3_5), process group or series, the latest first."""
         found = {
             key: job.first.timestamp() if job.first else 0
             for key, job in self._jobs.items()
-            if wanted in (job.job, str(job.pgid), job.series_id)
+            if wanted
+            in (
+                job.job,
+                str(job.pgid),
+                job.series_id,
+                job.array_task,
+                (job.array_task or "").partition("_")[0],
+            )
         }
         if not found:
             raise AnswerIsNo(f"no job {wanted!r} was recorded: see the view jobs for those that were")

@@ -9,11 +9,14 @@ from typing import IO, Annotated, Any
 from msgspec.structs import asdict
 from vmsonar_archive.records.fields import about, fields_of
 from vmsonar_archive.system.moments import covered_words, span_words
+from vmsonar_archive.system.text import plain
 
 from vmsonar_inspect.advice.figures import ratio
 from vmsonar_inspect.facts import model, units
 from vmsonar_inspect.facts.fields import titled
 from vmsonar_inspect.facts.network import LinkUse, ShareUse
+from vmsonar_inspect.facts.queries import grouped
+from vmsonar_inspect.facts.unit_use import UnitUse
 from vmsonar_inspect.inspection import Inspection, InspectionSettings, opened
 from vmsonar_inspect.show.order import arranged
 from vmsonar_inspect.tables.database import Tables, open_tables
@@ -71,6 +74,9 @@ class FleetRow(model.AnswerPart):
     problems: Annotated[int, model.COUNT]
     verdicts: Annotated[list[str], model.TEXT, titled("verdicts")]
     size_p95: Annotated[model.Size | None, titled("would do")]
+    size_is_lower_bound: Annotated[bool, about("the machine was full, or more was used than is known")] = (
+        False
+    )
     machine_id: str | None = None
     instance_id: str | None = None
 
@@ -92,6 +98,7 @@ ROW_TYPES: dict[str, type] = {
     "summary": FleetRow,
     "jobs": model.JobUse,
     "containers": model.ContainerUse,
+    "units": UnitUse,
     "gpus": model.GpuUse,
     "shares": ShareUse,
     "links": LinkUse,
@@ -111,6 +118,7 @@ def rows_of(inspection: Inspection, view: str, zone: tzinfo, job: str | None = N
     ways: dict[str, Callable[[], Sequence[Any]]] = {
         "jobs": lambda: inspection.jobs,
         "containers": lambda: inspection.containers,
+        "units": lambda: inspection.units,
         "gpus": lambda: inspection.gpus,
         "shares": lambda: inspection.shares,
         "links": lambda: inspection.links,
@@ -162,14 +170,25 @@ def fleet_rows(inspection: Inspection) -> list[FleetRow]:
     return sorted(rows, key=lambda row: (row.used_share is None, row.used_share or 0.0, row.hostname or ""))
 
 
-def one_per_machine(rows: Sequence[FleetRow]) -> list[FleetRow]:
-    """A row for each machine, the latest of its archives; clones of one image differ in their instance."""
-    last: dict[tuple[str | None, ...], FleetRow] = {}
-    for row in sorted(rows, key=lambda row: (row.last is not None, row.last)):
-        key = (row.machine_id, row.instance_id) if row.machine_id or row.instance_id else (row.archive,)
-        last[key] = row
-    kept = {id(row) for row in last.values()}
-    return [row for row in rows if id(row) in kept]
+def by_machine(rows: Sequence[FleetRow]) -> list[list[FleetRow]]:
+    """The archives of each machine, the latest first; clones of one image differ in their instance."""
+    latest = sorted(rows, key=lambda row: (row.last is not None, row.last), reverse=True)
+    return [*grouped(latest, _machine).values()]
+
+
+def _machine(row: FleetRow) -> tuple[str | None, ...]:
+    return (row.machine_id, row.instance_id) if row.machine_id or row.instance_id else (row.archive,)
+
+
+def names_of(rows: Sequence[FleetRow], zone: tzinfo) -> dict[str, str]:
+    """What each archive is called: by its host, of several archives of one host also by when they began."""
+    hosts = {row.archive: plain(row.hostname or row.archive[:8]) for row in rows}
+    several = {host for host, count in Counter(hosts.values()).items() if count > 1}
+    return {
+        row.archive: f"{host} {units.short_clock(row.first, zone)}" if host in several else host
+        for row in rows
+        for host in (hosts[row.archive],)
+    }
 
 
 def summary_of(inspection: Inspection, archive: str, top: int | None = None) -> Summary:
@@ -208,6 +227,7 @@ def _fleet_row(inspection: Inspection, archive: str) -> FleetRow:
         "problems": sum(verdict.severity is model.Severity.PROBLEM for verdict in advice.verdicts),
         "verdicts": [verdict.rule for verdict in advice.verdicts],
         "size_p95": advice.size_p95,
+        "size_is_lower_bound": advice.size_is_lower_bound,
     }
     return FleetRow(**(same | more))
 

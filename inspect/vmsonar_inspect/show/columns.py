@@ -21,8 +21,10 @@ from vmsonar_inspect.facts.model import (
     Moment,
     ProcessUse,
     ProgramUse,
+    StepUse,
 )
 from vmsonar_inspect.facts.network import LinkUse, ShareUse
+from vmsonar_inspect.facts.unit_use import UnitUse
 from vmsonar_inspect.show.answers import FleetRow
 
 Write = Callable[[Any], str]
@@ -88,6 +90,12 @@ _JOBS = (
     Column("energy", 16),
     Column("container", 17, widest=20),
     Column("session_id", 18),
+    Column("account", 9, optional=True, widest=16),
+    Column("project", 10, optional=True, widest=16),
+    Column("allocated_cpus", 8, optional=True),
+    Column("allocated_memory_bytes", 9, optional=True),
+    Column("allocated_gpus", 9, optional=True),
+    Column("time_limit_seconds", 10, optional=True),
     Column("ending.words", 8, widest=50, least=20, write=_how_ended),
     Column("command", 19, least=12),
 )
@@ -111,6 +119,27 @@ _CONTAINERS = (
     Column("received_bytes / sent_bytes", 14),
     Column("energy", 15),
     Column("first", 12, brief=True, least=11),
+)
+
+_UNITS = (
+    Column("unit", 0, widest=40),
+    Column("cgroup_kind", 6),
+    Column("seconds", 8),
+    Column("cpu_seconds", 1),
+    Column("cores.p95", 4),
+    Column("cores.peak", 9),
+    Column("memory_bytes.p95", 5),
+    Column("memory_charged_peak_bytes", 2),
+    Column("memory_limit_bytes", 3, optional=True),
+    Column("swap_peak_bytes", 10, optional=True),
+    Column("swap_limit_bytes", 17, optional=True),
+    Column("tasks_peak", 11),
+    Column("oom_kills", 7, optional=True),
+    Column("throttled_share", 12, optional=True),
+    Column("read_bytes / write_bytes", 13),
+    Column("pressure_cpu", 14, optional=True),
+    Column("pressure_memory", 15, optional=True),
+    Column("pressure_io", 16, optional=True),
 )
 
 _GPUS = (
@@ -176,6 +205,8 @@ _GROUPS = (
     Column("energy", 5),
     Column("energy.grams_co2e", 11, title="CO2e"),
     Column("tags", 12),
+    Column("accounts", 9, optional=True, widest=24),
+    Column("projects", 13, optional=True, widest=24),
 )
 
 _WHEN = (
@@ -245,6 +276,32 @@ _STORY_PROGRAMS = (
 )
 
 
+#: A batch job on several machines, side by side.
+_STORY_NODES = (
+    Column("hostname", 0, widest=28),
+    Column("cpu_seconds", 1),
+    Column("cores.mean", 2),
+    Column("cores.peak", 6),
+    Column("memory_bytes.peak", 3),
+    Column("gpu_seconds", 4),
+    Column("read_bytes / write_bytes", 7),
+    Column("runtime_seconds", 5),
+)
+
+_STEPS = (
+    Column("step", 0),
+    Column("groups", 3),
+    Column("cpu_seconds", 1),
+    Column("memory_peak_bytes", 2),
+    Column("gpu_seconds", 6, optional=True),
+    Column("command", 7, least=12),
+)
+
+
+def _would_do(row: FleetRow) -> str:
+    return ("≥ " * row.size_is_lower_bound + size_words(row.size_p95)) if row.size_p95 else ""
+
+
 _FLEET = (
     Column("hostname|archive", 0, widest=28),
     Column("instance_type", 9, widest=20),
@@ -256,13 +313,14 @@ _FLEET = (
     Column("memory_bytes.peak of memory_total_bytes", 3),
     Column("gpu_util.p95 of gpus", 6),
     Column("jobs", 11),
-    Column("size_p95", 7, write=lambda row: size_words(row.size_p95) if row.size_p95 else ""),
-    Column("verdicts", 10, least=14, widest=70),
+    Column("size_p95", 7, write=_would_do),
+    Column("verdicts", 10, least=14, widest=70, write=lambda row: ", ".join(dict.fromkeys(row.verdicts))),
 )
 
 _VIEWS: dict[str, tuple[type[msgspec.Struct], tuple[Column, ...]]] = {
     "jobs": (JobUse, _JOBS),
     "containers": (ContainerUse, _CONTAINERS),
+    "units": (UnitUse, _UNITS),
     "gpus": (GpuUse, _GPUS),
     "shares": (ShareUse, _SHARES),
     "links": (LinkUse, _LINKS),
@@ -281,6 +339,8 @@ _VIEWS: dict[str, tuple[type[msgspec.Struct], tuple[Column, ...]]] = {
     "events": (Happening, _EVENTS),
     "processes": (ProcessUse, _PROCESSES),
     "story programs": (ProgramUse, _STORY_PROGRAMS),
+    "story nodes": (JobUse, _STORY_NODES),
+    "story steps": (StepUse, _STEPS),
     "machines": (FleetRow, _FLEET),
 }
 
@@ -288,7 +348,7 @@ _VIEWS: dict[str, tuple[type[msgspec.Struct], tuple[Column, ...]]] = {
 def columns_of(view: str, zone: tzinfo, many: bool = False) -> list[Column]:
     """The columns of a view; rows of many machines say whose they are."""
     kind, shown = _VIEWS[view]
-    has_machine = many and view in ("jobs", "containers", "gpus", "shares", "links", "events")
+    has_machine = many and view in ("jobs", "containers", "units", "gpus", "shares", "links", "events")
     return [_column(kind, each, zone) for each in ((_MACHINE, *shown) if has_machine else shown)]
 
 
@@ -315,12 +375,10 @@ def _first_known(fields: Sequence[ShownField], clock: Write, row: Any) -> str:
 
 
 def _both(fields: Sequence[ShownField], sign: str, row: Any) -> str:
-    values = [field.value(row) for field in fields]
+    words = [field.marked(row) for field in fields]
     if not fields[0].is_relevant(row):
         return ""
-    if sign == " / " and values == [None, None]:
-        return units.UNKNOWN
-    return sign.join(field.marked(row) for field in fields)
+    return units.UNKNOWN if sign == " / " and {*words} == {units.UNKNOWN} else sign.join(words)
 
 
 def legend(cells: Sequence[str]) -> str:

@@ -5,8 +5,8 @@ from typing import Any
 
 from vmsonar_inspect.facts.model import Use
 
-VIEWS = ("summary", "jobs", "containers", "gpus", "shares", "links", "users", "sessions", "programs", "timeline",
-         "events", "advice", "gaps")  # fmt: skip
+VIEWS = ("summary", "jobs", "containers", "units", "gpus", "shares", "links", "users", "sessions", "programs",
+         "timeline", "events", "advice", "gaps")  # fmt: skip
 
 #: Kinds of events that can be chosen; facts/events.py says which types are of which.
 EVENT_KINDS = ("exit", "oom", "container", "gpu", "machine", "recorder", "process")

@@ -94,6 +94,31 @@ def add_manifest(lake: LakeStore, entries: Iterable[ListedFile]) -> None:
         lake.put(Path(file.name), _manifest_name(content))
 
 
+def prune_lake(lake: LakeStore, expired: Callable[[str, date], bool]) -> tuple[int, int]:
+    """Removes files by kind and day, from the manifests first; returns how many went, and their bytes."""
+    files = dropped = 0
+    doomed: set[str] = set()
+    for name in [name for name in lake.sizes() if name.startswith(f"{LISTS}/")]:
+        entries = _decode(name, lake.read(name, _MAX_BYTES))
+        gone = {entry.path for entry in entries if _is_expired(entry.path, expired)}
+        if gone:
+            if kept := [entry for entry in entries if entry.path not in gone]:
+                add_manifest(lake, kept)
+            lake.remove(name)
+            doomed |= gone
+            dropped += sum(entry.bytes for entry in entries if entry.path in gone)
+    # Also those that an interrupted pruning left.
+    for path in doomed | {path for path in lake.sizes() if _is_expired(path, expired)}:
+        lake.remove(path)
+        files += 1
+    return files, dropped
+
+
+def _is_expired(path: str, expired: Callable[[str, date], bool]) -> bool:
+    match = _PLACE.fullmatch(path)
+    return match is not None and expired(match[1], date.fromisoformat(match[2]))
+
+
 def lake_units(listing: LakeListing, touches: Callable[[date], bool], folder: Folder) -> Iterator[TableUnit]:
     """One unit per archive, day and export, whose files share a name; a group without samples is no unit."""
     lake = listing.lake

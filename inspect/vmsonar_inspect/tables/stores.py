@@ -6,7 +6,7 @@ import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from stat import S_ISREG
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from vmsonar_archive.system.errors import FormatError, UsageError, VmsonarError
 from vmsonar_archive.system.files import beneath, open_regular, parts_of, sha256_at
-from vmsonar_archive.write.outputs import whole
+from vmsonar_archive.write.outputs import remove_unfinished, whole
 
 #: The folder of the manifests; other readers of lakes pass over names that begin so.
 LISTS = "_manifest"
@@ -51,6 +51,10 @@ class LakeStore(ABC):
         """The hash of a stored file."""
 
     @abstractmethod
+    def remove(self, name: str) -> None:
+        """Deletes a file; one that is gone already is no error."""
+
+    @abstractmethod
     def source(self, name: str) -> Path | Copier:
         """The path of a file that can be read in place, or what copies it to one."""
 
@@ -60,11 +64,15 @@ class FolderStore(LakeStore):
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._tidied: set[Path] = set()
         self.place = str(root)
 
     def put(self, source: Path, name: str) -> None:
         path = beneath(self._root, name)
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.parent not in self._tidied:
+            self._tidied.add(path.parent)
+            remove_unfinished(path.parent)
         with source.open("rb") as content, whole(path, durable=True) as sink:
             shutil.copyfileobj(content, sink, 1024 * 1024)
 
@@ -103,6 +111,12 @@ class FolderStore(LakeStore):
     def sha256(self, name: str) -> str:
         return sha256_at(beneath(self._root, name))[1]
 
+    def remove(self, name: str) -> None:
+        path = beneath(self._root, name)
+        path.unlink(missing_ok=True)
+        with suppress(OSError):  # a folder that is not empty stays
+            os.removedirs(path.parent)
+
     def source(self, name: str) -> Path:
         return beneath(self._root, name)
 
@@ -134,6 +148,10 @@ class ObjectStore(LakeStore):
 
     def list_all(self) -> dict[str, int]:
         """The names of all objects below the prefix, relative to it, with their sizes; sorted."""
+        return {name: size for name, (size, _) in self.list_versions().items()}
+
+    def list_versions(self) -> dict[str, tuple[int, int]]:
+        """The same with the time at which each was written, in nanoseconds."""
         from pyarrow import fs
 
         try:
@@ -142,7 +160,19 @@ class ObjectStore(LakeStore):
             )
         except OSError as error:
             raise VmsonarError(f"cannot list s3://{self.prefix}: {_short(error)}") from None
-        return dict(sorted((info.path[len(self.prefix) + 1 :], info.size) for info in found if info.is_file))
+        listed = (info for info in found if info.is_file)
+        return dict(
+            sorted((info.path[len(self.prefix) + 1 :], (info.size, info.mtime_ns or 0)) for info in listed)
+        )
+
+    def remove(self, name: str) -> None:
+        """Deletes one object."""
+        try:
+            self._store.delete_file(f"{self.prefix}/{name}")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise VmsonarError(f"cannot delete s3://{self.prefix}/{name}: {_short(error)}") from None
 
     def read(self, name: str, limit: int) -> bytes:
         with self._reading(name) as source:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from vmsonar_archive.parquet.rollup import MEMORY_BY, PEAK_BY, RESET_TO_ZERO, TOLD_BY
+from vmsonar_archive.parquet.measures import MEMORY_BY, PEAK_BY, RESET_TO_ZERO, TOLD_BY
 from vmsonar_archive.records import ALLOWANCES, FabricRow, NetRow
 
 #: Every view, each after those it reads.
@@ -17,6 +17,7 @@ VIEWS: tuple[str, ...] = (
     "latest_process_info",
     "latest_job_info",
     "latest_container_info",
+    "latest_batch_job",
     "coverage",
     "coverage_gaps",
     "disk_rates",
@@ -40,6 +41,7 @@ VIEWS: tuple[str, ...] = (
     "container_lives",
     "container_rates",
     "container_usage",
+    "cgroup_rates",
     "gpu_rates",
     "gpu_usage",
 )
@@ -47,7 +49,11 @@ VIEWS: tuple[str, ...] = (
 #: Views that are one query over different tables: the query's name.
 _QUERIES: dict[str, str] = {
     **{name: "series_totals" for name in VIEWS if name.endswith("_totals")},
-    **{name: "latest_info" for name in VIEWS if name.startswith("latest_")},
+    **{
+        name: "latest_info"
+        for name in VIEWS
+        if name.startswith("latest_") and name.endswith(("info", "sysinfo"))
+    },
 }
 
 #: The counters whose rises a view shows, by table.
@@ -60,6 +66,10 @@ _COUNTERS: dict[str, tuple[str, ...]] = {
     "container": (
         *("cpu_time", "cpu_user_time", "cpu_system_time", "periods", "throttled_periods", "throttled_time"),
         *("read_bytes", "write_bytes", "received_bytes", "sent_bytes", "oom_kills"),
+        *("cpu_some_time", "memory_some_time", "io_some_time"),
+    ),
+    "cgroup": (
+        *("cpu_time", "periods", "throttled_periods", "read_bytes", "write_bytes", "oom_kills"),
         *("cpu_some_time", "memory_some_time", "io_some_time"),
     ),
     "netfs": (
@@ -146,9 +156,9 @@ def _gap_at_end(gap: str, counter: str) -> str:
     return f"CASE WHEN {is_last} THEN {_of(gap, 'last_value')} ELSE 0.0 END"
 
 
-def _worded(measure: str, column: str, words: tuple[str, ...], name: str = "") -> str:
+def _worded(measure: str, column: str, words: tuple[str, ...]) -> str:
     cases = " ".join(f"WHEN {place} THEN '{word}'" for place, word in enumerate(words))
-    return f"CASE CAST({_of(measure, column)} AS BIGINT) {cases} END AS {name or measure}"
+    return f"CASE CAST({_of(measure, column)} AS BIGINT) {cases} END AS {measure}"
 
 
 def _latest_peak(measure: str) -> str:
@@ -251,7 +261,7 @@ _WORDS: dict[str, dict[str, str]] = {
     "container_totals": {"source": "container", "counts_anew": "FALSE"},
     "process_rates": {**_PROCESS, **_rises("process")},
     "job_rates": {**_JOB, **_rises("job")},
-    **{f"{table}_rates": _rises(table) for table in ("container", "netfs", "fabric", "net")},
+    **{f"{table}_rates": _rises(table) for table in ("container", "cgroup", "netfs", "fabric", "net")},
     "process_usage": {**_PROCESS, "totals": "process_totals"},
     "job_usage": {
         **_JOB,

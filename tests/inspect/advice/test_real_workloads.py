@@ -20,7 +20,7 @@ from tests.real.docker import DockerEngine
 from tests.real.wait import let_pass
 from vmsonar.collectors.registry import COLLECTORS
 
-pytestmark = requires("docker", "gcc", "root")
+pytestmark = [requires("docker", "gcc", "root"), pytest.mark.alone]
 
 USED = ("process", "node", "disk", "pressure", "container", "gpu")
 ENTRIES = tuple(
@@ -171,7 +171,7 @@ TRUTH: dict[str, tuple[set[str], set[str]]] = {
     "ranks": ({"imbalanced"}, set()),
     "writes": ({"io_bound"}, set()),
     "hog": (
-        {"job_thrashing", "container_limit_near"},
+        {"job_thrashing_at_limit", "container_limit_near"},
         {"io_bound", "more_threads_than_cores", "hogging", "starved"},
     ),
     "killed": ({"container_out_of_memory", "job_out_of_memory"}, {"starved"}),

@@ -1,6 +1,7 @@
 """Known workloads get exactly the verdicts they deserve, and thin data gets none."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,9 @@ from typing import Any
 import pytest
 from vmsonar_archive.records import EventRow, FilesystemRow
 from vmsonar_archive.system.errors import UsageError
-from vmsonar_inspect.advice.figures import filled_in
+from vmsonar_inspect.advice.figures import WRITERS, filled_in
 from vmsonar_inspect.advice.rules import load_rules, parse_condition
-from vmsonar_inspect.advice.verdicts import judge
+from vmsonar_inspect.advice.verdicts import _gain, judge
 from vmsonar_inspect.facts.model import Advice, Size, Verdict
 from vmsonar_inspect.inspection import InspectionSettings, opened
 
@@ -34,7 +35,57 @@ def verdicts(machine: Machine, folder: Path, seconds: float = SECONDS, **setting
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_known_workload_gets_exactly_its_verdicts(scene: str, tmp_path: Path) -> None:
     machine, expected = SCENES[scene]
-    assert {verdict.rule for verdict in verdicts(machine(), tmp_path)} == expected
+    found = advices(machine(), tmp_path)
+    assert {verdict.rule for advice in found for verdict in advice.verdicts} == expected
+    for advice in found:
+        assert contradiction(advice.conclusion or "", advice.verdicts) is None, advice.conclusion
+
+
+def contradiction(said: str, verdicts: Sequence[Verdict]) -> str | None:
+    """What a conclusion says against itself, or against the verdicts of its subject."""
+    rules = {verdict.rule for verdict in verdicts if verdict.about in ("machine", "job")}
+    wants_more = {verdict.rule for verdict in verdicts if verdict.gain not in ("none", "disk")} & rules
+    is_enough = "would have done" in said or "would have held" in said
+    if is_enough and ("larger machine would have helped:" in said or wants_more or "at least" in said):
+        return "this size would have done, and more was wanted"
+    if "wait for cores or memory" in said or "nothing waited" in said:
+        return f"nothing waited, but {wants_more}" if wants_more else None
+    return None
+
+
+@pytest.mark.parametrize(
+    ("said", "rule"),
+    [
+        ("1 core would have done. A larger machine would have helped: it ran short of memory.", None),
+        ("1 core would have done. A larger machine would not have helped: a higher limit would.", "job_out_of_memory"),
+        ("at least 1 core. A larger machine would not have helped: nothing waited for cores.", "starved"),
+    ],
+)  # fmt: skip
+def test_a_contradiction_is_recognized(said: str, rule: str | None) -> None:
+    figures = dict.fromkeys(WRITERS, 100.0) | {"cpus": 1.0, "throttled_share": 0.0}
+    every = judge(load_rules(), "job", "a", "job", figures)
+    assert contradiction(said, [verdict for verdict in every if verdict.rule == rule])
+
+
+def test_a_quota_or_a_limit_is_raised_without_a_larger_machine(tmp_path: Path) -> None:
+    for name, why in {
+        "throttled": "a higher CPU quota would, which stopped it in 60 % of its periods",
+        "limited_container_thrashes": "a higher limit would (job_thrashing_at_limit)",
+        "out_of_memory": "a higher limit would (job_out_of_memory)",
+        "own_limit": "a higher limit would (job_out_of_memory)",
+    }.items():
+        (job,) = [each for each in advices(SCENES[name][0](), tmp_path / name) if "job 100" in each.name]
+        assert (job.larger_would_help, job.larger_why, job.size_is_lower_bound) == (False, why, True)
+
+
+@pytest.mark.parametrize(("limit", "would_help"), [(None, None), (60.0 * 2**20, False)])
+def test_who_was_killed_for_lack_of_memory_got_less_than_it_wanted(
+    limit: float | None, would_help: bool | None
+) -> None:
+    figures = {"oom_kills": 1.0, "memory_limit": limit}
+    (verdict,) = judge(load_rules(), "job", "a", "job 1", figures)
+    assert verdict.rule == ("job_killed_for_memory" if limit is None else "job_out_of_memory")
+    assert _gain([verdict], True, figures)[0] is would_help
 
 
 def test_a_verdict_names_rule_figures_and_confidence(tmp_path: Path) -> None:
@@ -131,7 +182,7 @@ def test_an_unknown_figure_keeps_a_rule_quiet() -> None:
 
 
 def test_every_figure_in_the_rules_is_known() -> None:
-    from vmsonar_inspect.advice.figures import WRITERS, places
+    from vmsonar_inspect.advice.figures import places
 
     for rule in load_rules().rules.values():
         lines = [*rule.when, *rule.any, *rule.unless]
@@ -164,10 +215,13 @@ def test_one_and_many_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("in_containers", "expected"), [(0, ["out_of_memory"]), (1, ["out_of_memory"]), (2, [])]
+    ("kills", "peak", "expected"),
+    [(1, 0.9, ["out_of_memory"]), (1, 0.07, ["killed_at_unknown_limit"]), (0, 0.9, []), (0, 0.07, [])],
 )
-def test_only_kills_outside_of_containers_are_the_machines(in_containers: int, expected: list[str]) -> None:
-    figures = {"oom_kills": 2.0, "container_oom_kills": float(in_containers)}
+def test_only_kills_at_no_known_limit_are_the_machines(
+    kills: float, peak: float, expected: list[str]
+) -> None:
+    figures = {"oom_kills": 2.0, "machine_oom_kills": kills, "memory_share_peak": peak}
     assert [verdict.rule for verdict in judge(load_rules(), "machine", "a", "vm", figures)] == expected
 
 
@@ -188,12 +242,36 @@ def test_a_killed_container_is_told_what_ran_out(below: float, rule: str, says: 
     assert (verdict.rule, verdict.says) == (rule, says)
 
 
+@pytest.mark.parametrize(
+    ("ceilings", "said_of"),
+    [
+        ({"open_files": 950, "open_files_limit": 1000}, "95.% of its open files, . of its tasks and ."),
+        ({"tasks_limit": 103}, ". of its open files, 97.% of its tasks and ."),
+        ({"connections": 65536, "connections_limit": 65536}, ". of its tasks and 100.%"),
+        ({"open_files": 940, "open_files_limit": 1000, "tasks_limit": 4096, "connections": 9}, None),
+        ({"open_files": 10**6}, None),
+    ],
+)
+def test_a_limit_of_the_machine_is_named_before_all_programs_fail(
+    ceilings: dict[str, int], said_of: str | None, tmp_path: Path
+) -> None:
+    machine = healthy()
+    machine.ceilings = ceilings
+    found = [each for each in verdicts(machine, tmp_path) if each.rule == "machine_ceiling"]
+    assert [bool(re.search(said_of or "", each.says)) for each in found] == (
+        [] if said_of is None else [True]
+    )
+
+
 def with_disk(
-    free: Callable[[float], float], inodes: Callable[[float], int] = lambda s: 900_000, **told: Any
+    free: Callable[[float], float],
+    inodes: Callable[[float], int] = lambda s: 900_000,
+    seconds: int = 2 * SECONDS,
+    **told: Any,
 ) -> Machine:
     """A healthy machine with a disk of 100 GiB, told of once a minute."""
     machine = healthy()
-    for second in range(0, SECONDS * 2 + 1, 60):
+    for second in range(0, seconds + 1, 60):
         values = {
             "mount_point": "/scratch",
             "read_only": False,
@@ -234,6 +312,26 @@ def test_a_disk_that_will_be_full_is_named_with_the_figures(tmp_path: Path) -> N
             "filled by 4.0 MiB/s over 60 min; at that rate the last 26 GiB of 100 GiB are gone in 111 min",
         ),
     ]
+
+
+@pytest.mark.parametrize(
+    "free",
+    [
+        lambda s: 40 * GIB - max(0, s - 5200) * 4 * 2**20,  # long after the recording began
+        lambda s: (
+            40 * GIB - max(0, s - 5200) // 300 * 300 * 4 * 2**20
+        ),  # in steps, as checkpoints are written
+        lambda s: 40 * GIB - s % 600 * 2**20 - max(0, s - 5200) * 4 * 2**20,  # beside what comes and goes
+    ],
+)
+def test_a_rise_that_began_late_is_named(free: Callable[[float], float], tmp_path: Path) -> None:
+    machine = with_disk(free, seconds=4 * SECONDS)
+    assert [rule for rule, _, _ in said(machine, tmp_path, 4 * SECONDS)] == ["disk_will_fill"]
+
+
+def test_what_is_emptied_again_and_again_is_not_filling(tmp_path: Path) -> None:
+    machine = with_disk(lambda s: 40 * GIB - s % 4000 * 5 * 2**20, seconds=4 * SECONDS)
+    assert said(machine, tmp_path, 4 * SECONDS) == []
 
 
 @pytest.mark.parametrize(
@@ -287,12 +385,41 @@ def test_jobs_that_failed_are_named_by_program(tmp_path: Path) -> None:
         (503, "python3 fit.py", 700, {"exit_code": 0}),
         (504, "./simulate -x", 900, {"exit_code": 0}),
     )
-    assert said(machine, tmp_path) == [("failed", "Python", "2 of 3 ends failed, after 3 min of work")]
+    assert said(machine, tmp_path) == [
+        ("failed", "Python in fit.py", "2 of 3 ends failed, after 3 min of work")
+    ]
 
 
 def test_a_program_that_fails_again_and_again_is_a_crash_loop(tmp_path: Path) -> None:
     machine = failing("./serve --port 80", 8, 5.0, {"exit_code": 1})
     assert said(machine, tmp_path) == [("crash_loop", "serve", "failed 8 times in a row, every 5 s")]
+
+
+@pytest.mark.parametrize(
+    ("starter", "is_leader", "good_at", "words"),
+    [
+        ("python3", True, None, ["failed 20 times in a row, every 1 s"]),
+        ("python3", True, 215, ["failed 10 times in a row, every 1 s"]),
+        ("python3", True, 210, ["failed 10 times in a row, every 1 s"]),
+        ("python3", False, None, []),  # a member of its parent's group, as in a build
+        ("bash", True, None, []),  # somebody types
+        ("sshd", True, None, []),  # somebody knocks
+    ],
+)
+def test_children_too_short_for_a_name_are_a_crash_loop_by_who_starts_them(
+    starter: str, is_leader: bool, good_at: float | None, words: list[str], tmp_path: Path
+) -> None:
+    machine = healthy()
+    for number in range(20):
+        end = EventRow(
+            event_type="exit", subject="process", pid=600 + number, pgid=600 + number * is_leader, exit_code=9,
+            happened=START + timedelta(seconds=201 + number), runtime=3 * 10**8, started_by=starter,
+        )  # fmt: skip
+        machine.events.append((210.0 if number < 10 else 220.0, end))
+    if good_at is not None:
+        good = EventRow(event_type="exits_counted", started_by=starter, exits=3, exit_code=0)
+        machine.events.append((good_at, good))
+    assert said(machine, tmp_path) == [("crash_loop", f"children of {starter}", each) for each in words]
 
 
 def test_a_container_that_is_started_again_and_again_is_a_crash_loop(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 """What a full machine shows is a lower bound, who waited is named, causes are merged and ranked by their cost."""
 
+import re
+from datetime import UTC
 from pathlib import Path
+from typing import Any
 
 import pytest
 from vmsonar_inspect.advice.figures import NO_MARKS
@@ -38,17 +41,17 @@ def test_a_job_that_waits_beside_a_neighbour_is_starved(tmp_path: Path) -> None:
     assert starved.rule == "starved"
     assert starved.says == (
         "was ready to run on 1.0 cores and got 0.20: it waited 80 % of that time, "
-        "while job 100 of bert (./sweep) used 1.8 of 2 cores"
+        "while job 100 of bert (sweep) used 1.8 of 2 cores"
     )
     assert train.conclusion == (
         "at least 1 core, 4 GiB. It waited for a core 80 % of the time that it could have run. "
-        "A larger machine would have helped: others had the cores that it waited for (starved)."
+        "A larger machine would have helped."
     )
+    assert train.larger_why == "others had the cores that it waited for (starved)"
     assert (train.size_is_lower_bound, train.waited_share) == (True, pytest.approx(0.8))
     assert whole.conclusion == (
-        "at least 2 cores, 8 GiB. All cores were busy while tasks waited for one 100 % of the time: how many more "
-        "would have been used is not known. A larger machine would have helped: more cores would have been used "
-        "(cores_saturated)."
+        "at least 2 cores, 8 GiB. All cores were busy while tasks waited for one 100 % of the time. "
+        "A larger machine would have helped."
     )
     # One cause, one verdict.
     (one,) = [verdict for verdict in shown if verdict.cause == "cores"]
@@ -59,6 +62,22 @@ def test_who_sleeps_on_a_full_machine_is_not_starved(tmp_path: Path) -> None:
     (_, _, train), _ = found(shared(state="S"), tmp_path)
     assert train.verdicts == []
     assert not train.size_is_lower_bound
+
+
+def test_the_recorder_runs_whenever_it_looks_and_is_not_starved(tmp_path: Path) -> None:
+    machine = shared()
+    machine.loads[1] = Load(200, "vmsonar daemon", begin=0, cores=0.02, memory=2 * GIB // 100, state="R")
+    (_, _, recorder), _ = found(machine, tmp_path)
+    assert recorder.verdicts == []
+
+
+def test_who_has_used_up_its_quota_is_throttled_and_not_starved(tmp_path: Path) -> None:
+    machine = shared()
+    machine.boxes = [Box(box_id(7), "trainer", quota=0.2, throttled=0.3)]
+    machine.loads[1].container = machine.boxes[0].container_id
+    _, shown = found(machine, tmp_path)
+    assert {verdict.rule for verdict in shown if "sweep" not in verdict.name} >= {"throttled"}
+    assert not [verdict for verdict in shown if verdict.rule == "starved"]
 
 
 def test_who_fills_the_machine_alone_is_not_starved_by_others(tmp_path: Path) -> None:
@@ -83,7 +102,7 @@ def test_nothing_waited_is_said_only_where_the_figures_say_so(tmp_path: Path) ->
     assert said == {
         "rested": nothing,
         "some": (False, waited.format("12 %")),
-        "odd": (None, waited.format("60 %") + ", but no rule knows why"),
+        "odd": (None, waited.format("60 %")),
     }
     # Without pressure stall information it counts how long all cores were busy while tasks were ready to run.
     assert waiting({"saturated_share": 0.0}) == (False, "nothing waited for cores")
@@ -99,7 +118,7 @@ def test_a_toy_does_not_push_what_costs_more_off_the_screen(tmp_path: Path) -> N
     _, shown = found(machine, tmp_path)
     assert [verdict.rule for verdict in shown][:2] == ["starved", "container_out_of_memory"]
     assert shown[1].also == ["job_out_of_memory"]
-    assert shown[0].cost_words == "0.8 core hours"
+    assert (shown[0].cost_words, shown[0].cost) == ("6.2 core hours", pytest.approx(6.2, rel=0.02))
 
 
 def test_limits_of_two_containers_are_two_causes() -> None:
@@ -114,6 +133,29 @@ def test_limits_of_two_containers_are_two_causes() -> None:
         ("web", []),
         ("db", ["job_out_of_memory"]),
     ]
+
+
+def test_the_cores_are_one_cause_for_all_and_a_share_is_one_for_each_job() -> None:
+    book = load_rules()
+
+    def verdict(name: str, job: str, **told: Any) -> Verdict:
+        rule = book.rules[name]
+        same = {"title": rule.title, "severity": rule.severity, "cause": rule.cause}
+        return Verdict(rule=name, about="job", subject=job, name=job, says="", advice="", confidence="high",
+                       figures={}, conditions=[], **same, **told)  # fmt: skip
+
+    merged = one_per_cause(
+        book,
+        [
+            verdict("waits_for_share", "a"), verdict("wrong_mount", "b"),
+            verdict("starved", "a", cost=1.0, cost_words="1.0 core hours"),
+            verdict("hogging", "b", cost=3.0, cost_words="3.0 core hours"),
+        ],
+        {},
+    )  # fmt: skip
+    assert {(each.rule, *each.also, each.cost_words) for each in merged} == {
+        ("waits_for_share", None), ("wrong_mount", None), ("starved", "hogging", "3.0 core hours"),
+    }  # fmt: skip
 
 
 def rules(machine: Machine, folder: Path, seconds: float = HOUR) -> set[str]:
@@ -250,7 +292,8 @@ def test_a_container_without_processes_counts_once_for_its_owner(tmp_path: Path)
 
 
 def test_several_archives_of_one_machine_are_one(tmp_path: Path) -> None:
-    from vmsonar_inspect.show.answers import fleet_rows, one_per_machine
+    from vmsonar_inspect.show.answers import by_machine, fleet_rows, names_of
+    from vmsonar_inspect.show.page import fleet
 
     one, again = Machine(hostname="a"), Machine(hostname="a", cpus=16)
     clone, other = Machine(hostname="b", instance_id="i-2"), Machine(hostname="c", machine_id="f" * 32)
@@ -259,11 +302,29 @@ def test_several_archives_of_one_machine_are_one(tmp_path: Path) -> None:
     with opened(roots, InspectionSettings(), deep=None) as inspection:
         rows = fleet_rows(inspection)
     assert len(rows) == 4
-    assert sorted((row.hostname or "", row.cpus) for row in one_per_machine(rows)) == [
-        ("a", 16),
-        ("b", 8),
-        ("c", 8),
-    ]
+    latest = [row for row, *_ in by_machine(rows)]
+    assert sorted((row.hostname or "", row.cpus) for row in latest) == [("a", 16), ("b", 8), ("c", 8)]
+    assert fleet.title(rows) == "3 machines in 4 archives"
+    assert sorted(names_of(rows, UTC).values()) == ["a 11-16 08:00", "a 11-16 20:00", "b", "c"]
+
+
+def test_what_a_machine_needs_is_the_most_that_any_of_its_archives_asks_for(tmp_path: Path) -> None:
+    from vmsonar_inspect.show.answers import fleet_rows
+    from vmsonar_inspect.show.page import fleet
+
+    hour = Load(100, "./solve", begin=0, cores=6.0, memory=20 * GIB)
+    worked, rested = Machine(loads=[hour]), Machine()
+    rested.start = worked.start.replace(hour=20)
+    roots = [each.record(tmp_path / str(n), 60) for n, each in enumerate((worked, rested))]
+    with opened(roots, InspectionSettings(), deep=None) as inspection:
+        rows = fleet_rows(inspection)
+    assert fleet.title(rows) == "1 machine in 2 archives"
+    text = re.sub(r"<[^>]+>", " ", str(fleet.tiles(rows)))
+    text = " ".join(text.split())
+    assert "peaks 21 GiB of 32 GiB" in text
+    assert "Would have done 8 cores" in text
+    assert "memory 32 of 32 GiB" in text
+    assert "busy 3.0 of 8" in text
 
 
 def test_sizes_take_the_safe_side(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.fields import shown_field
 from vmsonar_inspect.facts.model import JobUse, NodeUse, Use
 from vmsonar_inspect.inspection import InspectionSettings, opened
+from vmsonar_inspect.show.columns import columns_of
 from vmsonar_inspect.show.terminal.lists import size_sentence
 
 from tests.inspect.show.pages import data_of
@@ -197,6 +199,20 @@ def test_a_size_of_lower_bounds_says_at_least() -> None:
     assert advice.size_is_lower_bound
     assert "memory peak is known only as at least 1.5 GiB" in (advice.size_doubt or "")
     assert "CPU time is known only as at least 1.7 min" in (advice.size_doubt or "")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (None, None, units.UNKNOWN),
+        (None, 9 * GIB, "≥0 B / \N{EN DASH}"),
+        (GIB, None, "≥1.0 GiB / \N{EN DASH}"),
+    ],
+)
+def test_at_least_nothing_is_no_figure(low: float | None, high: float | None, words: str) -> None:
+    job, _ = sized(read_bytes=low or 0.0, read_bytes_high=high, write_bytes=0.0, io_is_lower_bound=True)
+    (column,) = (each for each in columns_of("jobs", UTC) if each.names == "read_bytes / write_bytes")
+    assert column.write(job) == words
 
 
 def test_verdicts_show_the_marks() -> None:

@@ -150,6 +150,6 @@ def test_a_gpu_of_which_nothing_is_known_is_not_called_idle() -> None:
         coverage=None, cpus=None, cores=Use(), memory_total_bytes=None, memory_bytes=Use(), gpus=1, gpu_util=Use(),
         used_share=None, jobs=0, problems=0, verdicts=[], size_p95=None,
     )  # fmt: skip
-    page = fleet.tiles([row]) + fleet.bars([row], {})
+    page = fleet.tiles([row]) + fleet.bars([row], {}, {row.archive: "vm"})
     assert "0 %" not in page
     assert "<progress" not in page

@@ -76,10 +76,10 @@ def test_it_zooms_and_comes_back(browser: Browser, page: Path) -> None:
     show(browser, page, width=1440, height=TALL)
     whole = points(browser)
     said = "document.getElementById('range').textContent"
-    assert browser.evaluate(said) == "Full recording: 2026-11-16 08:00:00 to 2026-11-16 09:00:00 UTC"
+    assert browser.evaluate(said) == "Full recording: 2026-11-16 08:00:00 to 09:00:00 UTC"
     click(browser, "#zoom-in")
     assert points(browser)["cpu"] < whole["cpu"]
-    assert browser.evaluate(said) == "2026-11-16 08:15:00 to 2026-11-16 08:45:00 UTC"
+    assert browser.evaluate(said) == "2026-11-16 08:15:00 to 08:45:00 UTC"
     click(browser, "#zoom-all")
     assert points(browser) == whole
 
@@ -171,7 +171,7 @@ def test_the_tooltip_has_swatches_and_the_zone(browser: Browser, page: Path) -> 
     )
     assert tip[0].startswith("2026-11-16 08:1")
     assert tip[0].endswith(" UTC")
-    assert tip[1].startswith("200 ./simulate")
+    assert tip[1].startswith("200 simulate")
     assert tip[-1] == "Capacity8.0"
     assert browser.evaluate("document.querySelectorAll('[data-chart=job-cores] .tip .swatch').length") == 2
 
@@ -248,7 +248,7 @@ def test_times_are_in_the_zone_that_was_asked_for(browser: Browser, tmp_path: Pa
     show(browser, write(known_machine(), tmp_path, 600, "--tz", "Europe/Berlin"))
     assert "09:00 to 09:10 CET" in browser.evaluate("document.body.textContent")
     said = browser.evaluate("document.getElementById('range').textContent")
-    assert said == "Full recording: 2026-11-16 09:00:00 to 2026-11-16 09:10:00 CET"
+    assert said == "Full recording: 2026-11-16 09:00:00 to 09:10:00 CET"
 
 
 def test_a_filter_is_told_on_top(browser: Browser, page: Path, tmp_path: Path) -> None:
@@ -266,4 +266,4 @@ def test_a_filter_is_told_on_top(browser: Browser, page: Path, tmp_path: Path) -
 def test_what_went_wrong_comes_before_the_charts(browser: Browser, tmp_path: Path) -> None:
     show(browser, write(out_of_memory(), tmp_path, 1800), width=1440)
     order = browser.evaluate("[...document.querySelectorAll('section')].map(each => each.id)")
-    assert order[:4] == ["advice", "wrong", "use", "charts"]
+    assert order[:4] == ["advice", "wrong", "charts", "use"]

@@ -111,6 +111,29 @@ def test_the_focus_stays_while_a_long_table_scrolls(browser: Browser, tmp_path: 
     assert len(seen - {None}) == 120
 
 
+@pytest.mark.parametrize("far", [0, 1_000_000])
+def test_what_has_the_focus_stays_when_it_is_scrolled_out_of_view(
+    browser: Browser, tmp_path: Path, far: int
+) -> None:
+    loads = [Load(100 + number, f"./step{number}", begin=0, cores=0.01) for number in range(200)]
+    show(browser, write(Machine(loads=loads), tmp_path, 100), width=1400)
+    box = "document.querySelector('#jobs .scroll')"
+    browser.evaluate(f"{box}.scrollTop = {box}.scrollHeight / 2")
+    settle(browser)
+    browser.evaluate("[...document.querySelectorAll('#jobs tbody:not([aria-hidden]) a')][12].focus()")
+    line = "document.activeElement.closest('#jobs tr')?.ariaRowIndex"
+    before, height = browser.evaluate(line), browser.evaluate(f"{box}.scrollHeight")
+    for _ in range(3):
+        browser.evaluate(f"{box}.scrollTop = {far}")
+        settle(browser)
+    assert browser.evaluate(line) == before
+    shown = browser.evaluate(
+        "[...document.querySelectorAll('#jobs tbody:not([aria-hidden]) tr')].map(row => +row.ariaRowIndex)"
+    )
+    assert shown == sorted(shown)
+    assert abs(browser.evaluate(f"{box}.scrollHeight") - height) < 3
+
+
 _COLOUR = re.compile(r"--([\w-]+): #([0-9a-f]{6})")
 
 

@@ -21,10 +21,12 @@ from tests.making.machines import Load, Machine
 from tests.making.scenes import out_of_memory
 from tests.parts import requires
 from tests.real.browser import Browser
+from vmsonar.cli import run
 
 pytestmark = requires("chromium")
 
 JOBS = 400
+HELD = Path(__file__).parents[2] / "recorded" / "held"
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +132,23 @@ def test_every_job_has_its_section(browser: Browser, known_page: Path) -> None:
     assert set(points(browser)) & charts == charts
     assert browser.evaluate("document.activeElement.textContent") == "Job 100"
     assert browser.console_errors() == []
+
+
+def test_a_machine_without_stalls_has_no_empty_chart_beside_a_job(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert run(["inspect", str(HELD / "starved.tar"), "--html", str(page)]) == 0
+    show(browser, page, width=1400)
+    click(browser, "#jobs tbody a")
+    assert {name for name in points(browser) if name.startswith("meanwhile")} == {"meanwhile-cpu"}
+
+
+def test_a_link_to_a_job_that_is_not_there_says_so(browser: Browser, known_page: Path) -> None:
+    show(browser, known_page, "#job=nobody", width=1400)
+    said = "document.getElementById('missing')"
+    assert "No job nobody is on this page" in browser.evaluate(f"{said}.textContent")
+    assert browser.evaluate(f"{said}.checkVisibility()")
+    click(browser, "#jobs tbody a")
+    assert not browser.evaluate(f"{said}.checkVisibility()")
 
 
 @pytest.mark.parametrize("width", [390, 800, 1400])

@@ -11,6 +11,7 @@ from vmsonar_inspect.tables import derive, plan
 from vmsonar_inspect.tables.database import open_tables
 
 from tests.making.load import START, Recorder
+from tests.real.wait import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -104,6 +105,7 @@ def test_a_script_is_not_run_again_by_its_helpers(recorded: Path, tmp_path: Path
 def test_what_is_sealed_is_kept_while_the_day_goes_on(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "archive", 12, start=START + timedelta(hours=10, minutes=50))
     recorder.record(120)
+    wait_until(lambda: recorder.writer._house.sync_thread.idle, 20, "the sealed hour")
     cache = tmp_path / "cache"
     first = asked(tmp_path / "archive", cache)
     (kept,) = cache.glob("2026-11-01-*/job_day-*.parquet")

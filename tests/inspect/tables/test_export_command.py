@@ -2,7 +2,9 @@
 
 import csv
 import json
+import os
 import shutil
+import subprocess
 from datetime import timedelta
 from pathlib import Path
 
@@ -94,6 +96,26 @@ def test_an_interrupted_export_is_not_seen_and_is_made_good(tmp_path: Path) -> N
         assert tables.sql("SELECT count(*) FROM process").fetchall() == [(0,)]
     export(tmp_path / "a", "--to", "parquet", "-o", tmp_path / "lake")
     assert usage(tmp_path / "lake") == usage(tmp_path / "a")
+
+
+def test_what_a_killed_export_had_begun_goes_with_the_next(tmp_path: Path) -> None:
+    machine = make(tmp_path / "a")
+    export(tmp_path / "a", "--to", "parquet", "-o", tmp_path / "lake")
+    (table,) = tmp_path.glob("lake/kind=node/*/*/*.parquet")
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    begun, under_way, foreign = (
+        table.with_name(f".{table.name}.{writer}.partial") for writer in (dead.pid, os.getpid(), "theirs")
+    )
+    for path in (begun, under_way, foreign):
+        path.write_bytes(b"PAR1")
+    machine.start_daemon()
+    machine.run(20)
+    machine.stop_daemon()
+    export(tmp_path / "a", "--to", "parquet", "-o", tmp_path / "lake")
+    assert not begun.exists()
+    assert under_way.exists()
+    assert foreign.exists()
 
 
 def test_sonar(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from vmsonar_inspect.show.page.charts import machine_data
 from vmsonar_inspect.show.page.details import job_details
 from vmsonar_inspect.show.page.parts import CHARTS, Markup, Section, joined, table_place, tag
 from vmsonar_inspect.show.page.tables import MOST_ROWS, machine_tables
+from vmsonar_inspect.show.terminal.screen import busy_sentence
 
 #: In the order in which they build on each other.
 _SCRIPTS = ("format.js", "charts.js", "tables.js", "page.js")
@@ -43,12 +44,12 @@ def _page(inspection: Inspection, zone: tzinfo) -> str:
         return document(title, head, [], {"tables": {}})
     tables = machine_tables(inspection, found, zone)
     sections = [
-        ("advice", "Advice", parts.advice(found)),
+        ("advice", "Advice", joined([tag("p", busy_sentence(found).plain), parts.advice(found)])),
         *([("wrong", "What went wrong", table_place("wrong"))] if "wrong" in tables else []),
-        ("use", "Use", parts.tiles(found)),
         ("charts", "Over time", CHARTS),
+        ("use", "Use", parts.tiles(found)),
         *((name, each["title"], table_place(name)) for name, each in tables.items() if name != "wrong"),
-        ("energy", "Energy and emissions", parts.energy(found.energy)),
+        ("energy", "Energy", parts.energy(found.energy)),
     ]
     details = job_details(inspection, found.jobs[:MOST_ROWS], found.advice)
     data = machine_data(inspection, found, zone)
@@ -59,7 +60,7 @@ def _page(inspection: Inspection, zone: tzinfo) -> str:
 def _fleet_page(inspection: Inspection, zone: tzinfo) -> str:
     rows = fleet_rows(inspection)
     head = [fleet.masthead(rows, zone), parts.filtered(inspection.settings)]
-    return document(f"{len(rows)} machines", head, *fleet.fleet_page(inspection, rows, zone))
+    return document(fleet.title(rows), head, *fleet.fleet_page(inspection, rows, zone))
 
 
 def _footer(found: Summary) -> Markup:
@@ -69,20 +70,55 @@ def _footer(found: Summary) -> Markup:
     return tag("footer", f"{what}. ~ marks an estimate, ≥ a lower bound.")
 
 
+#: Where a page that a server sends has its style and its script; its policy is a header.
+STYLE, SCRIPT = "/assets/page.css", "/assets/page.js"
+
+
+def style() -> str:
+    return _asset("page.css")
+
+
+def script(*more: str) -> str:
+    """The page's own script, with further files of it."""
+    return '"use strict";\n{\n' + "\n".join(map(_asset, (*_SCRIPTS, *more))) + "}\n"
+
+
+def _alone() -> dict[str, str]:
+    """What makes a page one file: style and script within it, and a policy that allows these two."""
+    look, work = style(), script()
+    policy = (
+        f"default-src 'none'; style-src '{_hash(look)}'; script-src '{_hash(work)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return {
+        "policy": f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        "style": f"<style>{look}</style>",
+        "script": f"<script>{work}</script>",
+    }
+
+
+_SERVED = {
+    "policy": "",
+    "style": f'<link rel="stylesheet" href="{STYLE}">',
+    "script": f'<script src="{SCRIPT}" defer></script>',
+}
+
+
 def document(
-    title: str, head: Sequence[str], sections: Sequence[Section], data: dict[str, Any], foot: str = ""
+    title: str,
+    head: Sequence[str],
+    sections: Sequence[Section],
+    data: dict[str, Any],
+    foot: str = "",
+    served: bool = False,
 ) -> str:
     """The page of page.html: in the place of all sections the script shows one job or machine."""
-    style, script = _asset("page.css"), '"use strict";\n{\n' + "\n".join(map(_asset, _SCRIPTS)) + "}\n"
     bodies = [
         tag("section", tag("h2", title, id=f"{name}-title"), part, id=name, aria_labelledby=f"{name}-title")
         for name, title, part in sections
     ]
     return Template(_asset("page.html")).substitute(
-        style=style,
-        style_hash=_hash(style),
-        script=script,
-        script_hash=_hash(script),
+        **(_SERVED if served else _alone()),
         title=parts.text(title),
         head=joined(head),
         links=joined(tag("a", title, href=f"#{name}") for name, title, _ in sections),

@@ -12,7 +12,7 @@ from vmsonar_inspect.facts.machine import PRESSURES, RATES
 from vmsonar_inspect.facts.queries import JOB_KEY, Key, Record, grouped, key_of
 from vmsonar_inspect.facts.timeline import Steps
 from vmsonar_inspect.inspection import Inspection
-from vmsonar_inspect.show.answers import FleetRow, Summary
+from vmsonar_inspect.show.answers import FleetRow, Summary, by_machine, names_of
 from vmsonar_inspect.show.page.details import Values, course, means_and_highs, short
 
 #: Most steps of a chart, roughly: a month in steps of ten minutes; of many machines, finer than a screen is wide.
@@ -39,10 +39,10 @@ def machine_data(inspection: Inspection, found: Summary, zone: tzinfo) -> dict[s
     assert steps is not None
     charts = MachineCharts(inspection, found, steps)
     drawn = charts.machine() | charts.jobs() | charts.containers() | charts.gpus()
-    return _data(steps, zone, drawn)
+    return drawn_over(steps, zone, drawn)
 
 
-def _data(steps: Steps, zone: tzinfo, charts: dict[str, Chart]) -> dict[str, Any]:
+def drawn_over(steps: Steps, zone: tzinfo, charts: dict[str, Chart]) -> dict[str, Any]:
     first, length = steps.first.timestamp(), steps.seconds * steps.count
     times = {
         "first": first,
@@ -67,11 +67,11 @@ def _zones(first: float, length: float, zone: tzinfo) -> list[tuple[float, float
     return found
 
 
-def _chart(title: str, unit: str, series: list[dict[str, Any]], **more: Any) -> Chart:
+def chart_of(title: str, unit: str, series: list[dict[str, Any]], **more: Any) -> Chart:
     return {"title": title, "unit": unit, "series": series, **more}
 
 
-def _series(name: str, colour: int, values: Mapping[str, Values], line: bool = False) -> dict[str, Any]:
+def series_of(name: str, colour: int, values: Mapping[str, Values], line: bool = False) -> dict[str, Any]:
     return {"name": printable(name, _LONGEST_NAME), "colour": colour % _COLOURS, "line": line, **values}
 
 
@@ -97,7 +97,7 @@ def _stack(groups: Groups, measure: str, empty: Values) -> list[dict[str, Any]]:
         for row in rows:
             if 0 <= row["place"] < len(values) and row[measure] is not None:
                 values[row["place"]] = (values[row["place"]] or 0.0) + row[measure]
-        found.append(_series(name, colour, {"mean": [*map(short, values)]}))
+        found.append(series_of(name, colour, {"mean": [*map(short, values)]}))
     return found
 
 
@@ -110,7 +110,7 @@ def _stacked(
         drawn = _stack(groups, measure, empty)
         more = {"peak": course(high, measure, len(empty))["mean"], "stacked": True, "wide": bool(whole)}
         capacity = whole.get(measure)
-        found[f"{name}-{measure}"] = _chart(f"{title} per {name}", unit, drawn, capacity=capacity, **more)
+        found[f"{name}-{measure}"] = chart_of(f"{title} per {name}", unit, drawn, capacity=capacity, **more)
     return found
 
 
@@ -138,7 +138,7 @@ class MachineCharts:
         cpus, memory = self.found.use.cpus, self.found.use.memory_total_bytes
 
         def of(name: str, colour: int, field: str, line: bool = False) -> dict[str, Any]:
-            return _series(name, colour, course(self.moments, field, self.steps.count), line)
+            return series_of(name, colour, course(self.moments, field, self.steps.count), line)
 
         stalled = [
             of("for a CPU", 0, "pressure_cpu", True),
@@ -149,11 +149,11 @@ class MachineCharts:
         network = [of("received", 2, "received_rate"), of("sent", 3, "sent_rate")]
         cores, held = [of("busy cores", 0, "cores")], [of("in use", 4, "memory_bytes")]
         return {
-            "cpu": _chart("CPU: busy cores", "cores", cores, top=cpus, capacity=cpus, wide=True),
-            "memory": _chart("Memory in use", "bytes", held, top=memory, capacity=memory),
-            "pressure": _chart("Time stalled (PSI)", "share", stalled, top=1),
-            "disk": _chart("Disk", "rate", disk),
-            "network": _chart("Network", "rate", network),
+            "cpu": chart_of("CPU: busy cores", "cores", cores, top=cpus, capacity=cpus, wide=True),
+            "memory": chart_of("Memory in use", "bytes", held, top=memory, capacity=memory),
+            "pressure": chart_of("Time stalled (PSI)", "share", stalled, top=1),
+            "disk": chart_of("Disk", "rate", disk),
+            "network": chart_of("Network", "rate", network),
         }
 
     def _stacks(self, name: str, groups: Groups, table: str, **capacity: float | None) -> dict[str, Chart]:
@@ -172,7 +172,7 @@ class MachineCharts:
         chosen = jobs[: _NAMED - 3]
         chosen += [job for job in largest if job not in chosen]
         keys = {job.series_id: key for key, job in self.inspection.keyed_jobs.items()}
-        return _coloured((keys[job.series_id], f"{job.job} {job.command or job.program}") for job in chosen)
+        return _coloured((keys[job.series_id], f"{job.job} {job.label or job.program}") for job in chosen)
 
     def containers(self) -> dict[str, Chart]:
         if not self.found.containers:
@@ -194,13 +194,13 @@ class MachineCharts:
             for number, gpu in enumerate(gpus):
                 label = f"GPU {gpu.index}" if gpu.index is not None else gpu.gpu
                 values = course(rows.get(gpu.gpu, []), measure, self.steps.count)
-                found.append(_series(label, number, values, line=len(gpus) > 1))
+                found.append(series_of(label, number, values, line=len(gpus) > 1))
             return found
 
         return {
-            "gpu-busy": _chart("GPU busy", "percent", cards("util"), top=100),
-            "gpu-memory": _chart("GPU memory", "bytes", cards("memory"), top=memory, capacity=memory),
-            "gpu-power": _chart("GPU power", "watts", cards("watts"), wide=True),
+            "gpu-busy": chart_of("GPU busy", "percent", cards("util"), top=100),
+            "gpu-memory": chart_of("GPU memory", "bytes", cards("memory"), top=memory, capacity=memory),
+            "gpu-power": chart_of("GPU power", "watts", cards("watts"), wide=True),
         }
 
 
@@ -276,10 +276,12 @@ def fleet_data(inspection: Inspection, rows: Sequence[FleetRow], zone: tzinfo) -
     first, last = min(first for _, first, _ in seen), max(last for _, _, last in seen)
     steps = Steps.over(first, last, _FLEET_STEPS, interval)
     queries.require_node_steps()
-    names = _fleet_names(machines)
+    called = names_of(rows, zone)
+    names = _fleet_names(machines, called)
     groups = _named(steps.rows(queries, _FLEET), itemgetter("archive"), names, "other machines")
     high = steps.rows(queries, _FLEET_HIGHEST, interval=interval)
-    cpus, memory = (sum(getattr(row, of) or 0 for row in machines) for of in ("cpus", "memory_total_bytes"))
+    each = [latest for latest, *_ in by_machine(machines)]
+    cpus, memory = (sum(getattr(row, of) or 0 for row in each) for of in ("cpus", "memory_total_bytes"))
     whole = {"cores": cpus or None, "memory": memory or None}
     charts = _stacked("machine", groups, [None] * steps.count, high, whole)
     if queries.has("gpu"):
@@ -288,22 +290,22 @@ def fleet_data(inspection: Inspection, rows: Sequence[FleetRow], zone: tzinfo) -
         least = sorted((row for row in machines if row.gpus), key=lambda row: row.gpu_util.mean or 0.0)
         lines = []
         for row in least[:_NAMED]:
-            name, colour = names.setdefault(row.archive, (row.hostname or row.archive[:8], len(names) + 2))
+            name, colour = names.setdefault(row.archive, (called[row.archive], len(names) + 2))
             lines.append(
-                _series(name, colour, course(busy.get(row.archive, []), "util", steps.count), line=True)
+                series_of(name, colour, course(busy.get(row.archive, []), "util", steps.count), line=True)
             )
-        charts["machine-gpus"] = _chart(
+        charts["machine-gpus"] = chart_of(
             "GPU busy, the least busy machines", "percent", lines, top=100, wide=True
         )
     return {
-        **_data(steps, zone, charts),
+        **drawn_over(steps, zone, charts),
         "colours": {archive: colour for archive, (_, colour) in names.items()},
     }
 
 
-def _fleet_names(machines: Sequence[FleetRow]) -> dict[str, tuple[str, int]]:
+def _fleet_names(machines: Sequence[FleetRow], called: Mapping[str, str]) -> dict[str, tuple[str, int]]:
     """The machines that the stacks name: the busiest, and the largest of the others by memory."""
     busiest = sorted(machines, key=lambda row: -(row.cores.mean or 0.0))[: _NAMED - 3]
     largest = sorted(machines, key=lambda row: -(row.memory_bytes.mean or 0.0))
     chosen = [*busiest, *[row for row in largest if row not in busiest][: _NAMED - len(busiest)]]
-    return _coloured((row.archive, row.hostname or row.archive[:8]) for row in chosen)
+    return _coloured((row.archive, called[row.archive]) for row in chosen)

@@ -68,6 +68,7 @@ def courses(
     """Each job (by its key) or machine over time, in steps of its own."""
     queries, most = inspection.queries, max(_FEWEST, min(_MOST, _POINTS // max(1, len(rows))))
     steps, subjects = {}, []
+    members: dict[Key | None, list[Key]] = {**grouped(queries.leaders, queries.leaders.__getitem__)}
     for number, (row, key) in enumerate(zip(rows, keys, strict=True)):
         if row.first is None or row.last is None:
             continue
@@ -76,7 +77,8 @@ def courses(
         early = row.first - timedelta(seconds=interval / 2)
         step = steps[number] = Steps.over(row.first, row.last, most, interval).reaching(early)
         begin, last = (time.replace(tzinfo=None) for time in (step.first, row.last))
-        subjects.append((number, *(key or (row.archive, None, None, None)), begin, last, step.seconds))
+        groups = members.get(key, [key or (row.archive, None, None, None)])
+        subjects += [(number, *group, begin, last, step.seconds) for group in groups]
     times = "begin_time TIMESTAMP, last_time TIMESTAMP, step DOUBLE"
     queries.keep("page_subjects", f"number BIGINT, {JOB_KEY_COLUMNS}, {times}", subjects)
     found: list[dict[str, Any]] = [{} for _ in rows]
@@ -93,14 +95,22 @@ def courses(
 # As Steps.rows has it, with a step for each subject.
 _PLACE = "GREATEST(0, CAST(CEIL((epoch_us(r.time) - epoch_us(begin_time)) / (step * 1e6)) AS BIGINT) - 1)"
 
+
+def _together(rate: str) -> str:
+    """A rate of several groups, of which one may have begun within the interval."""
+    return f"SUM({rate} * interval_seconds) / MAX(interval_seconds) AS {rate}"
+
+
+_RATES = {"cpu_cores": "cores", "read_bytes_per_second": "read", "write_bytes_per_second": "write"}
+# A batch job can have several groups: at each sample they are added.
 _JOBS: Source = (
-    "FROM job_rates AS r JOIN page_subjects USING (archive, boot, pgid, start_ticks)",
-    {
-        "cores": "cpu_cores",
-        "memory": "memory",
-        "read": "read_bytes_per_second",
-        "write": "write_bytes_per_second",
-    },
+    f"""FROM (
+        SELECT number, begin_time, step, time, MAX(interval_seconds) AS interval_seconds,
+            SUM(memory) AS memory, {", ".join(map(_together, _RATES))}
+        FROM job_rates JOIN page_subjects USING (archive, boot, pgid, start_ticks)
+        GROUP BY number, begin_time, step, run, seq, time
+    ) AS r""",  # noqa: S608
+    {name: rate for rate, name in _RATES.items()} | {"memory": "memory"},
     "interval_seconds",
 )
 _JOBS_GPUS: Source = (
@@ -118,14 +128,19 @@ MACHINES: Source = (
 MACHINES_GPUS: Source = ("FROM gpu AS r JOIN page_subjects USING (archive)", {"gpu": "gpu_util"}, "1")
 
 
+def job_courses(inspection: Inspection, jobs: Sequence[JobUse]) -> list[dict[str, Any]]:
+    """Each job over time."""
+    keys = {job.series_id: key for key, job in inspection.keyed_jobs.items()}
+    sources = [_JOBS, _JOBS_GPUS] if inspection.queries.has("gpu_process") else [_JOBS]
+    return courses(inspection, jobs, [keys[job.series_id] for job in jobs], sources)
+
+
 def job_details(
     inspection: Inspection, jobs: Sequence[JobUse], advices: Sequence[Advice]
 ) -> list[dict[str, Any]]:
     """What the section of each job shows beyond its row."""
-    keys = {job.series_id: key for key, job in inspection.keyed_jobs.items()}
     of_job = {advice.subject: advice for advice in advices if advice.about == "job"}
-    sources = [_JOBS, _JOBS_GPUS] if inspection.queries.has("gpu_process") else [_JOBS]
-    drawn = courses(inspection, jobs, [keys[job.series_id] for job in jobs], sources)
+    drawn = job_courses(inspection, jobs)
     busy = _programs(inspection.queries, len(jobs)) if inspection.deep else [[] for _ in jobs]
     return [
         {
@@ -133,13 +148,13 @@ def job_details(
             "programs": programs,
             "about": [job.series_id, job.container_id, str(job.pgid)],
             "gpus": job.gpus,
-            "notes": _notes(job, of_job.get(job.series_id)),
+            "notes": course_notes(job, of_job.get(job.series_id)),
         }
         for job, course, programs in zip(jobs, drawn, busy, strict=True)
     ]
 
 
-def _notes(job: JobUse, advice: Advice | None) -> str:
+def course_notes(job: JobUse, advice: Advice | None) -> str:
     """The size, the verdicts, and how sure the figures of a job are, as HTML."""
     doubts = [tag("p", f"{sentence(words)}.", class_="soft small") for words in doubts_of(job)]
     if advice is None:

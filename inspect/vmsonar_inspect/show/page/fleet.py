@@ -1,20 +1,19 @@
 """The parts of the page of many machines: how each was used, worst first."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import tzinfo
 from typing import Any
 
 from vmsonar_archive.system.moments import in_zone
-from vmsonar_archive.system.text import plain
 
 from vmsonar_inspect.advice.figures import ratio
 from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.model import Severity, Verdict
 from vmsonar_inspect.facts.queries import grouped, total
 from vmsonar_inspect.inspection import Inspection
-from vmsonar_inspect.show.answers import FleetRow, one_per_machine
+from vmsonar_inspect.show.answers import FleetRow, by_machine, names_of
 from vmsonar_inspect.show.columns import columns_of
 from vmsonar_inspect.show.page.charts import fleet_data
 from vmsonar_inspect.show.page.details import MACHINES, MACHINES_GPUS, courses
@@ -42,8 +41,15 @@ _NAMES = 12
 Verdicts = Mapping[str, Sequence[Verdict]]
 
 
-def name_of(row: FleetRow) -> str:
-    return plain(row.hostname or row.archive[:8])
+#: What each archive is called.
+Names = Mapping[str, str]
+
+
+def title(rows: Sequence[FleetRow]) -> str:
+    """`500 machines`; several archives of one are one."""
+    number = len(by_machine(rows))
+    archives = f" in {len(rows):,} archives" if len(rows) > number else ""
+    return units.plural(number, "machine") + archives
 
 
 def masthead(rows: Sequence[FleetRow], zone: tzinfo) -> Markup:
@@ -52,7 +58,7 @@ def masthead(rows: Sequence[FleetRow], zone: tzinfo) -> Markup:
     when = f"{min(times):%Y-%m-%d %H:%M %Z} to {max(times):%Y-%m-%d %H:%M %Z}" if times else "No samples."
     return joined(
         [
-            tag("h1", f"{len(one_per_machine(rows))} machines"),
+            tag("h1", title(rows)),
             tag("p", f"{when}. Worst used first.", class_="soft"),
         ]
     )
@@ -60,11 +66,12 @@ def masthead(rows: Sequence[FleetRow], zone: tzinfo) -> Markup:
 
 def tiles(rows: Sequence[FleetRow]) -> Markup:
     """All machines together; of several archives of one machine the latest stands for what it is."""
-    each = one_per_machine(rows)
+    machines = by_machine(rows)
+    each = [latest for latest, *_ in machines]
     cpus, memory = total(row.cpus for row in each), total(row.memory_total_bytes for row in each)
-    busy, held = total(row.cores.mean for row in each), total(row.memory_bytes.peak for row in each)
+    busy, held = total(map(_busy, machines)), total(map(_peak, machines))
     jobs = units.count(sum(row.jobs for row in rows))
-    troubled = len(one_per_machine([row for row in rows if row.problems]))
+    troubled = len(by_machine([row for row in rows if row.problems]))
     every = [
         tile("Machines", str(len(each)), "recorded", [("with problems", str(troubled)), ("jobs", jobs)], None),
         tile("Cores", units.share(ratio(busy, cpus)), "busy on average",
@@ -77,7 +84,19 @@ def tiles(rows: Sequence[FleetRow]) -> Markup:
         share = _gpu_share(cards)
         of = [("GPUs", units.count(total(row.gpus for row in cards))), ("in machines", str(len(cards)))]
         every.append(tile("GPUs", units.share(share), "busy on average", of, share))
-    return tag("div", *every, _size_tile(each), class_="tiles")
+    return tag("div", *every, _size_tile(machines), class_="tiles")
+
+
+def _busy(archives: Sequence[FleetRow]) -> float | None:
+    """The cores that were busy on average, over all archives of a machine."""
+    known = [(row.cores.mean, row.span_seconds or 0.0) for row in archives if row.cores.mean is not None]
+    weights = sum(seconds for _, seconds in known)
+    return total(mean * seconds / weights for mean, seconds in known) if weights else None
+
+
+def _peak(archives: Sequence[FleetRow]) -> float | None:
+    peaks = (row.memory_bytes.peak for row in archives)
+    return max((peak for peak in peaks if peak is not None), default=None)
 
 
 def _gpu_share(rows: Sequence[FleetRow]) -> float | None:
@@ -86,18 +105,20 @@ def _gpu_share(rows: Sequence[FleetRow]) -> float | None:
     return ratio(total(mean * gpus for mean, gpus in known), total(100 * gpus for _, gpus in known))
 
 
-def _size_tile(rows: Sequence[FleetRow]) -> Markup:
-    """What would have held the 95th percentile of each, together."""
-    sized = [(row, row.size_p95) for row in rows if row.size_p95 is not None]
-    cores = total(size.cores for _, size in sized)
-    memory = total(size.memory_gib for _, size in sized)
-    there = total(row.cpus for row, _ in sized)
-    had = total(row.memory_total_bytes for row, _ in sized)
+def _size_tile(machines: Sequence[Sequence[FleetRow]]) -> Markup:
+    """What would have held the 95th percentile of each, together; of a machine the most that any archive asks for."""
+    sized = [[(row, row.size_p95) for row in rows if row.size_p95 is not None] for rows in machines]
+    sized = [each for each in sized if each]
+    cores = total(max(size.cores or 0 for _, size in each) for each in sized)
+    memory = total(max(size.memory_gib or 0 for _, size in each) for each in sized)
+    there = total(each[0][0].cpus for each in sized)
+    had = total(each[0][0].memory_total_bytes for each in sized)
     lines = [
         ("of", f"{units.count(there)} cores"),
         ("memory", f"{units.count(memory)} of {units.count(None if had is None else had / 2**30)} GiB"),
     ]
-    big = units.UNKNOWN if cores is None else f"{units.count(cores)} cores"
+    mark = "≥ " * any(row.size_is_lower_bound for each in sized for row, _ in each)
+    big = units.UNKNOWN if cores is None else f"{mark}{units.count(cores)} cores"
     return tile("Would have done", big, "each one's 95th percentile", lines, ratio(cores, there))
 
 
@@ -105,6 +126,7 @@ def fleet_page(
     inspection: Inspection, rows: Sequence[FleetRow], zone: tzinfo
 ) -> tuple[list[Section], dict[str, Any]]:
     """The sections, and the data behind them."""
+    names = names_of(rows, zone)
     verdicts = {row.archive: inspection.machine_advice(row.archive).verdicts for row in rows}
     data = fleet_data(inspection, rows, zone)
     tables = {"machines": _machines(rows, verdicts, zone)}
@@ -112,12 +134,16 @@ def fleet_page(
     if damaged:
         tables["damage"] = table("What could not be read", columns_of("gaps", zone), damaged)
     sections = [
-        ("advice", "Advice", advice(rows, verdicts)),
-        ("use", "Use of each, worst first", joined([tiles(rows), bars(rows, data.get("colours", {}))])),
+        ("advice", "Advice", advice(rows, verdicts, names)),
+        (
+            "use",
+            "Use of each, worst first",
+            joined([tiles(rows), bars(rows, data.get("colours", {}), names)]),
+        ),
         *([("charts", "Over time", CHARTS)] if data else []),
         *((name, tables[name]["title"], table_place(name)) for name in tables),
     ]
-    details = _details(inspection, rows[:MOST_ROWS], verdicts)
+    details = _details(inspection, rows[:MOST_ROWS], verdicts, names)
     return sections, data | {"tables": tables, "kind": "machine", "of": "machines", "details": details}
 
 
@@ -131,30 +157,33 @@ def _machines(rows: Sequence[FleetRow], verdicts: Verdicts, zone: tzinfo) -> Tab
     return table("Machines", [first, *said, *rest], rows, "that were used more", ids=lambda row: row.archive)
 
 
-def _details(inspection: Inspection, rows: Sequence[FleetRow], verdicts: Verdicts) -> list[dict[str, Any]]:
+def _details(
+    inspection: Inspection, rows: Sequence[FleetRow], verdicts: Verdicts, names: Names
+) -> list[dict[str, Any]]:
     """What the section of each machine shows beyond its row."""
     sources = [MACHINES, MACHINES_GPUS] if inspection.queries.has("gpu") else [MACHINES]
     inspection.queries.require_node_steps()
     found = []
     for row, course in zip(rows, courses(inspection, rows, [None] * len(rows), sources), strict=True):
         cards = tag("div", *map(verdict_card, verdicts[row.archive]), class_="verdicts")
-        whole = f"vmsonar inspect {shlex.quote(row.source)} --html {shlex.quote(name_of(row) + '.html')}"
+        page = shlex.quote(f"{names[row.archive].replace(' ', '_')}.html")
+        whole = f"vmsonar inspect {shlex.quote(row.source)} --html {page}"
         how = tag("p", "Its own page, with its jobs: ", tag("code", whole), class_="soft small")
         capacity = {"cores": row.cpus, "memory": row.memory_total_bytes}
         found.append({"course": course, "capacity": capacity, "notes": str(joined([cards, how]))})
     return found
 
 
-def bars(rows: Sequence[FleetRow], colours: dict[str, int]) -> Markup:
+def bars(rows: Sequence[FleetRow], colours: dict[str, int], names: Names) -> Markup:
     """The use of each machine as bars."""
-    every = [_machine(row, colours.get(row.archive)) for row in rows[:_MOST_BARS]]
+    every = [_machine(row, colours.get(row.archive), names) for row in rows[:_MOST_BARS]]
     shown, rest = every[:_FIRST_BARS], every[_FIRST_BARS:]
     hidden = f"and {len(rows) - _MOST_BARS:,} more in the table below" if len(rows) > _MOST_BARS else ""
     rest_of_them = more(len(rest), tag("div", *rest, class_="machines"))
     return joined([tag("div", *shown, class_="machines"), rest_of_them, tag("p", hidden) if hidden else ""])
 
 
-def _machine(row: FleetRow, colour: int | None) -> Markup:
+def _machine(row: FleetRow, colour: int | None, names: Names) -> Markup:
     cores = f"{units.cores(row.cores.mean)} of {units.plural(row.cpus, 'core')}"
     memory = f"{units.size(row.memory_bytes.peak)} of {units.size(row.memory_total_bytes)}"
     lines = [
@@ -166,15 +195,25 @@ def _machine(row: FleetRow, colour: int | None) -> Markup:
         lines.append(_use("GPU, mean", ratio(row.gpu_util.mean, 100), busy))
     kind = "machine problem" if row.problems else "machine"
     swatch = Markup() if colour is None else tag("i", data_colour=str(colour))
-    return tag("div", tag("h3", swatch, _link(row)), *lines, class_=kind)
+    return tag("div", tag("h3", swatch, _link(row, names)), *lines, class_=kind)
 
 
 def _use(label: str, share: float | None, words: str) -> Markup:
     return tag("div", tag("span", label, class_="soft"), tag("span", words), bar(share, label), class_="use")
 
 
-def advice(rows: Sequence[FleetRow], verdicts: Verdicts) -> Markup:
-    """Every rule that fired, with the machines it is about."""
+#: Where the link to a machine leads: to its section of this page.
+HERE = "#machine="
+
+
+def advice(
+    rows: Sequence[FleetRow],
+    verdicts: Verdicts,
+    names: Names,
+    place: str = HERE,
+    count: Callable[[Sequence[FleetRow]], int] = lambda rows: len(by_machine(rows)),
+) -> Markup:
+    """Every rule that fired, with the machines it is about; `place` is what their addresses begin with."""
     said = [(row, verdict) for row in rows for verdict in verdicts[row.archive]]
     found = grouped(said, lambda each: each[1].rule)
     if not found:
@@ -182,23 +221,32 @@ def advice(rows: Sequence[FleetRow], verdicts: Verdicts) -> Markup:
     ordered = sorted(
         found.values(), key=lambda each: (each[0][1].severity is not Severity.PROBLEM, -len(each))
     )
-    return tag("div", *(_said(each, len(rows)) for each in ordered), class_="verdicts")
+    number = count(rows)
+    return tag("div", *(_said(each, number, names, place, count) for each in ordered), class_="verdicts")
 
 
-def _said(verdicts: Sequence[tuple[FleetRow, Verdict]], machines: int) -> Markup:
+def _said(
+    verdicts: Sequence[tuple[FleetRow, Verdict]],
+    machines: int,
+    names: Names,
+    place: str,
+    count: Callable[[Sequence[FleetRow]], int],
+) -> Markup:
     first = verdicts[0][1]
-    named = {row.archive: _link(row) for row, _ in verdicts}
+    named = {row.archive: _link(row, names, place) for row, _ in verdicts}
+    concerned = count([*{row.archive: row for row, _ in verdicts}.values()])
     hidden = f" and {len(named) - _NAMES} more" if len(named) > _NAMES else ""
-    title = f"{sentence(first.title)}: {len(named)} of {machines} machines"
+    about = f"{sentence(first.title)}: {concerned} of {units.plural(machines, 'machine')}"
     each = [
-        tag("li", _link(row), f" {verdict.name}: {verdict.says}.") for row, verdict in verdicts[:_MOST_SAID]
+        tag("li", _link(row, names, place), f" {verdict.name}: {verdict.says}.")
+        for row, verdict in verdicts[:_MOST_SAID]
     ]
     if len(verdicts) > _MOST_SAID:
         each.append(tag("li", f"and {len(verdicts) - _MOST_SAID:,} more, in the sections of the machines"))
     how = f"Each of them, rule {first.rule}"
     return tag(
         "div",
-        tag("h3", title),
+        tag("h3", about),
         tag("p", Markup(", ".join([*named.values()][:_NAMES])), hidden),
         tag("p", first.advice),
         tag("details", tag("summary", how), tag("ul", *each)),
@@ -206,5 +254,5 @@ def _said(verdicts: Sequence[tuple[FleetRow, Verdict]], machines: int) -> Markup
     )
 
 
-def _link(row: FleetRow) -> Markup:
-    return tag("a", name_of(row), href=f"#machine={row.archive}")
+def _link(row: FleetRow, names: Names, place: str = HERE) -> Markup:
+    return tag("a", names[row.archive], href=f"{place}{row.archive}")

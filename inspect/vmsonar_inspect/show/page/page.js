@@ -5,6 +5,8 @@ const unpack = async (text) => {
   return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
 };
 
+const hasData = (spec) => spec?.series.some((each) => each.mean.some((value) => value !== null));
+
 // What the charts of one job or machine are made of: measures of its course, title, unit.
 const COURSES = [
   [["cores"], "Busy cores", "cores"],
@@ -25,10 +27,9 @@ class Page {
     this.all = document.getElementById("all");
     this.range = document.getElementById("range");
     this.events = this.readEvents();
-    const hasData = (spec) => spec.series.some((each) => each.mean.some((value) => value !== null));
     for (const spec of Object.values(data.charts ?? {})) Object.assign(spec, { first: data.first, step: data.step });
     this.charts = Object.entries(data.charts ?? {}).filter(([, spec]) => hasData(spec)).map(([name, spec]) => this.chart(name, spec));
-    document.getElementById("drawn")?.append(make("p", { class: "soft small" }, HOW), make("div", { class: "charts" }, ...this.charts.map((chart) => chart.figure)));
+    document.getElementById("drawn")?.append(make("div", { class: "charts" }, ...this.charts.map((chart) => chart.figure)), make("p", { class: "soft small" }, HOW));
     document.querySelector(".bar").hidden = data.first === undefined;
     this.tables = {};
     for (const place of document.querySelectorAll("[data-table]")) {
@@ -77,6 +78,7 @@ class Page {
   marks() { return this.mine ?? this.events; }
 
   linkOf(name, spec, row) {
+    if (spec.pages) return spec.pages[row];
     if (name === this.data.of) return `#${this.data.kind}=${encodeURIComponent(spec.ids[row])}`;
     if (spec.link) return `#${spec.link}=${encodeURIComponent(spec.columns[0].cells[row])}`;
     const key = spec.about?.[row];
@@ -128,7 +130,10 @@ class Page {
   // Shows what the address asks for.
   follow() {
     const asked = new URLSearchParams(location.hash.slice(1));
-    const place = this.places.get(asked.get(this.data.kind) ?? "");
+    const wanted = asked.get(this.data.kind), place = this.places.get(wanted ?? "");
+    const missing = document.getElementById("missing");
+    missing.hidden = !wanted || place !== undefined;
+    missing.textContent = `No ${this.data.kind} ${wanted} is on this page: all of it is shown.`;
     this.show(place ?? null);
     for (const [name, table] of Object.entries(this.tables)) {
       const choices = {};
@@ -166,7 +171,9 @@ class Page {
     view.to = view.from + span;
     if (!this.showsAll()) { view.from = Math.round(view.from); view.to = Math.round(view.to); } // as the address has it
     const all = this.subject === null ? "Full recording" : `Whole ${this.data.kind}`;
-    this.range.textContent = `${this.showsAll() ? `${all}: ` : ""}${stamp(view.from)} to ${stampZone(view.to)}`;
+    const begin = stamp(view.from), end = stampZone(view.to), day = begin.slice(0, 11);
+    this.range.textContent = `${this.showsAll() ? `${all}: ` : ""}${begin} to ${end.startsWith(day) ? end.slice(day.length) : end}`;
+    this.range.classList.toggle("unseen", this.showsAll()); // the head of the page says it
     document.getElementById("zoom-all").textContent = all;
     this.stale();
     if (this.subject === null) Object.values(this.tables).forEach((table) => table.update());
@@ -234,7 +241,7 @@ class Page {
 
   factsOf(spec, row) {
     const known = spec.columns.slice(1).filter((column) => column.cells[row]);
-    return make("dl", { class: "facts-of" }, ...known.map((column) => make("div", {}, make("dt", {}, column.title), make("dd", {}, column.cells[row]))));
+    return make("dl", { class: "facts-of" }, ...known.map((column) => make("div", { class: column.cells[row].length > LONGEST && "whole" }, make("dt", {}, column.title), make("dd", {}, column.cells[row]))));
   }
 
   chartsOfOne({ course = {}, capacity = {} }) {
@@ -242,7 +249,7 @@ class Page {
       const series = names.filter((name) => course[name]?.mean.some((value) => value !== null)).map((name) => ({ name: LINES[name][0], colour: LINES[name][1], ...course[name] }));
       return series.length ? this.chart(`one-${names[0]}`, { title, unit, series, first: course.first, step: course.step, capacity: capacity[names[0]] ?? undefined, top: unit === "percent" ? 100 : undefined }) : null;
     });
-    const meanwhile = this.data.kind === "job" ? ["cpu", "pressure"].filter((name) => this.data.charts[name]) : [];
+    const meanwhile = this.data.kind === "job" ? ["cpu", "pressure"].filter((name) => hasData(this.data.charts[name])) : [];
     const machine = meanwhile.map((name) => this.chart(`meanwhile-${name}`, { ...this.data.charts[name], title: `The machine meanwhile: ${this.data.charts[name].title}`, wide: false }));
     return [...own.filter(Boolean), ...machine];
   }

@@ -159,7 +159,10 @@ def verdict_card(verdict: Verdict) -> Markup:
     )
     how = tag(
         "details",
-        tag("summary", f"Rule {verdict.rule}, {verdict.confidence} confidence"),
+        tag(
+            "summary",
+            f"Rule {', also '.join([verdict.rule, *verdict.also])}, {verdict.confidence} confidence",
+        ),
         tag("p", "Holds when: ", tag("code", "; ".join(verdict.conditions))),
         tag("p", f"Seen: {figures}"),
     )

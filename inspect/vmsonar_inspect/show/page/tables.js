@@ -143,16 +143,19 @@ class Table {
     const last = many ? Math.min(total, first + (height ? Math.ceil(this.region.clientHeight / height) + 16 : 40)) : Math.min(total, this.printing ? PRINTED : total);
     const wanted = new Set(this.order.slice(first, last));
     // A line that has the focus stays in the document, or the keyboard would lose its place.
+    const focused = this.order.indexOf([...this.present].find(([, line]) => line.contains(document.activeElement))?.[0]);
+    const above = focused >= 0 && focused < first, below = focused >= last;
+    if (above || below) wanted.add(this.order[focused]);
     for (const [row, line] of this.present) if (!wanted.has(row)) { line.remove(); this.present.delete(row); }
-    let before = this.body.firstElementChild;
+    let before = above ? this.present.get(this.order[focused]).nextElementSibling : this.body.firstElementChild;
     for (let at = first; at < last; at += 1) {
       const row = this.order[at];
       let line = this.present.get(row);
       if (!line) { line = this.line(row, at); this.present.set(row, line); this.body.insertBefore(line, before); } else before = line.nextElementSibling;
     }
     const space = (body, rows) => { body.hidden = !rows; body.firstElementChild.style.height = `${rows * (this.height ?? 31)}px`; };
-    space(this.above, first);
-    space(this.below, many ? total - last : 0);
+    space(this.above, first - above);
+    space(this.below, many ? total - last - below : 0);
     if (!this.height && this.body.firstElementChild?.offsetHeight) { this.height = this.body.firstElementChild.offsetHeight; if (many) this.render(); }
     const { scrollLeft, scrollWidth, clientWidth } = this.region;
     this.region.parentElement.classList.toggle("more", scrollLeft + clientWidth < scrollWidth - 2);

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from vmsonar_inspect.facts import units
+from vmsonar_inspect.facts.events import is_everyday
 from vmsonar_inspect.facts.fields import shown_field
 from vmsonar_inspect.facts.model import Energy, Happening, JobUse, Size
 from vmsonar_inspect.inspection import Inspection
@@ -92,7 +93,8 @@ _PROGRAM = Column("program", 20, title="program", write=_program, right=False)
 def machine_tables(inspection: Inspection, found: Summary, zone: tzinfo) -> dict[str, Table]:
     """Every table of one machine that has rows."""
     # What ended well is in the jobs' own rows.
-    events = [event for _, event in inspection.events if event.event != "exit" or event.exit_code != 0]
+    told = (event for _, event in inspection.events if event.event != "exit" or event.exit_code != 0)
+    events = [event for event in told if not is_everyday(event)]
     wrong = {id(event) for event in found.wrong}
     users, programs = inspection.users(zone), inspection.programs(zone)
 

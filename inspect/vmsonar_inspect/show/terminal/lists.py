@@ -44,6 +44,10 @@ class Grid:
         if words := legend(shown):
             yield Text(f"\n{words}", style="dim")
 
+    def shows(self, number: int, width: int) -> bool:
+        """Whether a column fits, by its place; an empty one needs no room."""
+        return not self._width(number) or any(place == number for place, _ in self._fitting(width))
+
     def _fitting(self, width: int) -> list[tuple[int, int]]:
         """The columns that fit, each with its width."""
         chosen: dict[int, int] = {}
@@ -89,7 +93,8 @@ def verdict_lines(verdict: Verdict, long: bool = False, brief: bool = False) -> 
     text = Text.assemble((verdict.name, "bold"), ": ", (verdict.title, style), f"; {verdict.says}.")
     text.append(f" {verdict.advice}" if verdict.advice and not brief else "")
     sure = "" if brief and verdict.confidence == "high" else f", {verdict.confidence} confidence"
-    text.append(f" [{verdict.rule}{sure}]", style="dim")
+    also = f", also {', '.join(verdict.also)}" if verdict.also else ""
+    text.append(f" [{verdict.rule}{sure}{also}]", style="dim")
     if long:
         figures = ", ".join(
             f"{name} {written(name, value, verdict.marks)}" for name, value in verdict.figures.items()
@@ -124,6 +129,7 @@ _NOTHING = {
     "containers": "No containers were recorded.",
     "gpus": "No GPUs were recorded.",
     "shares": "No network file systems were recorded.",
+    "units": "No services, batch jobs or other units were recorded: cgroups.kinds chooses them.",
     "links": "No interfaces that lead out of the machine were recorded.",
     "users": "No users were recorded.",
     "sessions": "No sessions were recorded.",

@@ -52,6 +52,10 @@ def _hardware(machine: Machine) -> list[str]:
     return [part for part in (place, size if machine.cpus else "", cards) if part]
 
 
+#: Times of less than two minutes have seconds.
+_SHORT = 120
+
+
 def covered(coverage: Coverage, zone: tzinfo) -> str:
     """The time and how complete it is, in a sentence."""
     if coverage.first is None or coverage.last is None:
@@ -59,8 +63,9 @@ def covered(coverage: Coverage, zone: tzinfo) -> str:
     first, last = in_zone(coverage.first, zone), in_zone(coverage.last, zone)
     if coverage.samples == 1:
         return f"One sample, at {first:%Y-%m-%d %H:%M:%S %Z}: rates need two."
-    end = f"{last:%H:%M}" if first.date() == last.date() else f"{last:%Y-%m-%d %H:%M}"
-    text = f"{first:%Y-%m-%d %H:%M} to {end} {last:%Z} ({units.duration(coverage.span_seconds)}), "
+    clock = "%H:%M:%S" if (coverage.span_seconds or 0) < _SHORT else "%H:%M"
+    end = format(last, clock if first.date() == last.date() else f"%Y-%m-%d {clock}")
+    text = f"{first:%Y-%m-%d} {first:{clock}} to {end} {last:%Z} ({units.duration(coverage.span_seconds)}), "
     text += f"{units.count(coverage.samples)} samples, {_completeness(coverage)}"
     return text + (f", {coverage.boots} boots" if coverage.boots > 1 else "")
 
@@ -98,7 +103,7 @@ def end_sentence(summary: Summary) -> str:
 def answer(summary: Summary, zone: tzinfo) -> "list[RenderableType]":
     """Busy or not and who, what size, what went wrong, and the two verdicts that matter most."""
     return [
-        HangingText(Text(), _busy(summary)),
+        HangingText(Text(), busy_sentence(summary)),
         HangingText(Text(), size_sentence(summary.advice[0])),
         HangingText(Text(), _wrong(summary, zone)),
         *(verdict_lines(verdict, brief=True) for verdict in summary.verdicts[:_VERDICTS]),
@@ -112,7 +117,7 @@ _VERDICTS = 2
 _NAMED = 3
 
 
-def _busy(summary: Summary) -> Text:
+def busy_sentence(summary: Summary) -> Text:
     """`Busy: 75 % of 8 cores on average, 93 % at the peak; memory … CPU time: anna 60 %, bert 30 %.`"""
     use, machine = summary.use, summary.machine
     shares = [ratio(use.cores.mean, use.cpus), ratio(use.gpu_util.mean, 100)]
@@ -160,7 +165,7 @@ def _wrong(summary: Summary, zone: tzinfo) -> Text:
     subjects = {event.subject: event for event in reversed(events)}
     first = [event for event in events if subjects[event.subject] is event][:_VERDICTS]
     told = [f"{units.clock(event.time, zone)[11:16]} {_happened(event)}" for event in first]
-    more = f"; and {len(events) - len(told)} more" if len(events) > len(told) else ""
+    more = f"; and {len(subjects) - len(told)} more" if len(subjects) > len(told) else ""
     # Short attempts that fail are no event each; a row of them, and a full disk, are.
     told = [
         *(["some of the record cannot be read"] if summary.coverage.damaged else []),
@@ -226,8 +231,10 @@ def used_rates(summary: Summary) -> list[str]:
 def energy_sentence(energy: EnergyUse) -> Text:
     """Energy and emissions in one line."""
     mark = "~" if energy.source == "estimate" else ""
-    used = f"{mark}{units.energy(energy.joules)}, of which {units.energy(energy.idle_joules, like=energy.joules)} idle"
-    text = Text(f"Energy: {used}; {mark}{units.grams(energy.grams_co2e)} CO2e ")
+    idle = units.energy(energy.idle_joules, like=energy.joules)
+    text = Text(
+        f"Energy: {mark}{units.energy(energy.joules)} ({idle} idle), {mark}{units.grams(energy.grams_co2e)} CO2e "
+    )
     factor = " ".join(part for part in (energy.factor_country, energy.factor_year) if part)
     return text.append(f"({energy.source}, {factor}, PUE {energy.pue:g})", style="dim")
 

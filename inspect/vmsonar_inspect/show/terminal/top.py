@@ -18,12 +18,19 @@ from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.programs import ProgramMap, label_of
 from vmsonar_inspect.show.columns import Column
 from vmsonar_inspect.show.terminal.lists import Grid
-from vmsonar_inspect.show.terminal.reel import KEYS, Reel
+from vmsonar_inspect.show.terminal.reel import KEYS, Infos
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-HELP = "q quit  P M I G sort  p processes  ↑↓ scroll  ←→ step in time  [ ] by 60  space hold  End now"
+HELP = "q quit  ? keys  P M I G sort  p processes  ↑↓ scroll  ←→ [ ] time  space hold  End now"
+KEYS_TOLD = (
+    "q or F10 leaves; P, M, I, G sort by cores, memory, I/O, GPU; p shows processes or jobs; ↑ ↓ j k and page keys "
+    "scroll; ← → (or T t) step by a sample, [ ] by sixty; space holds the time or goes back to now, End goes back to "
+    "now; ? or h closes this"
+)
+#: What gives way first to the column that says what something is.
+_LESS = ("io", "user", "gpu")
 _TICKS = ("user_ticks", "system_ticks")
 _BUSY = (*_TICKS, "nice_ticks", "irq_ticks", "softirq_ticks")
 _ALL = (*_BUSY, "idle_ticks", "iowait_ticks")
@@ -65,16 +72,23 @@ def _column(name: str, rank: int, title: str, write: Callable[[Any], str]) -> Co
 class Instant:
     """What happened between a sample and the one before it."""
 
-    def __init__(self, reel: Reel, programs: ProgramMap, now: Sample, before: Sample | None) -> None:
+    def __init__(self, infos: Infos, programs: ProgramMap, now: Sample, before: Sample | None) -> None:
         is_next = before is not None and before.boot == now.boot and before.boottime < now.boottime
         self.now, self._before = now, before if is_next else None
-        self._reel, self._programs = reel, programs
+        self._infos, self._programs = infos, programs
         self.seconds = (now.boottime - before.boottime) / _NANO if before is not None and is_next else None
         self._ticks = next((node.ticks_per_second for node in now.node if node.ticks_per_second), 100)
-        self._gpu: dict[tuple[str, int], float] = defaultdict(float)
+        self._gpu: dict[tuple[str, int | str], float] = defaultdict(float)
+        boxes = {job.pgid: self._info("job", job, "container_id") for job in now.job}
         for row in now.gpu_process:
-            self._gpu["process", row.pid] += row.gpu_util or 0.0
-            self._gpu["job", row.pgid or 0] += row.gpu_util or 0.0
+            group, util = row.pgid or 0, row.gpu_util or 0.0
+            self._gpu["process", row.pid] += util
+            self._gpu["job", group] += util
+            self._gpu["container", boxes.get(group, "")] += util
+
+    def _info(self, kind: str, row: Any, *names: str) -> str:
+        """The first that is known of what does not change."""
+        return _part(self._infos.get((kind, *_key(row, KEYS[kind]))), *names)
 
     def _pairs(self, kind: str, names: Sequence[str]) -> list[tuple[Any, Any]]:
         """Every row of a kind with the one before it."""
@@ -113,7 +127,7 @@ class Instant:
         cpu, scale = (("cpu_time",), _NANO) if kind == "container" else (_TICKS, self._ticks)
         for pair in self._pairs(kind, KEYS[kind]):
             row, key = pair[0], _key(pair[0], KEYS[kind])
-            info = self._reel.infos.get((kind, *key))
+            info = self._infos.get((kind, *key))
             name, what = say(row, info)
             user = str(_part(info, "user_name", "user_id")) or None
             figures = self._cores(pair, cpu, scale), getattr(row, _MEMORY[kind]), self._rate(pair, _IO)
@@ -136,15 +150,17 @@ class Instant:
     @cached_property
     def jobs(self) -> list[TopRow]:
         """Process groups that live, each called by its busiest member."""
-        busiest: dict[int | None, TopRow] = {}
+        busiest: dict[int | None, tuple[float, tuple[Any, ...]]] = {}
         for row, process in zip(self.now.process, self.processes, strict=True):
-            known = busiest.setdefault(row.pgid, process)
-            busiest[row.pgid] = process if (process.cores or 0.0) > (known.cores or 0.0) else known
+            known = busiest.get(row.pgid)
+            if known is None or (process.cores or 0.0) > known[0]:
+                busiest[row.pgid] = process.cores or 0.0, ("process", *_key(row, KEYS["process"]))
 
         def say(row: Any, info: Any) -> tuple[str, str]:
-            inner = busiest[row.pgid].what if row.pgid in busiest else None
-            command = _part(info, "command", "program")
-            return _part(info, "job_id") or str(row.pgid), label_of(self._programs, command, inner)[1]
+            inner = self._infos.get(busiest[row.pgid][1]) if row.pgid in busiest else None
+            command, busy = (_part(each, "command", "program") for each in (info, inner))
+            label = label_of(self._programs, command, busy, _part(inner, "libraries"))[1]
+            return _part(info, "job_id") or str(row.pgid), label
 
         return self._rows("job", say)
 
@@ -182,6 +198,7 @@ class TopScreen:
     order: str = "cores"
     by_process: bool = False
     first: int = 0
+    has_help: bool = False
     told: str = ""
     instant: Instant | None = None
 
@@ -189,20 +206,30 @@ class TopScreen:
         if (instant := self.instant) is None:
             yield Text("waiting for the first sample …")
             return
-        room = console.size.height - 3
+        keys = Text(KEYS_TOLD, style="reverse") if self.has_help else _line(HELP, "reverse")
+        width = options.max_width
+        room = console.size.height - 2 - (len(keys.wrap(console, width)) if self.has_help else 1)
         over = "the first sample" if instant.seconds is None else f"over {instant.seconds:.1f} s"
         time = f"{in_zone(instant.now.time, self.zone):%Y-%m-%d %H:%M:%S %Z}, {over}"
         head = _line(f"{time}  {self.told}, by {self.order}", "bold")
         boxes = [] if self.by_process else instant.containers
         below = min(len(boxes) + 1, room // 3) if boxes else 0
         rows, title = (instant.processes, "process") if self.by_process else (instant.jobs, "job")
-        tables = [self._table(title, rows, room - below, self.first)]
-        tables += [self._table("container", boxes, below, 0)] if boxes else []
-        yield Group(head, _line(instant.machine()), *tables, _line(HELP, "reverse"))
+        # Nobody scrolls past the last row.
+        self.first = max(0, min(self.first, len(rows) - (room - below - 1)))
+        tables = [self._table(title, rows, room - below, self.first, width)]
+        tables += [self._table("container", boxes, below, 0, width)] if boxes else []
+        yield Group(head, _line(instant.machine()), *tables, keys)
 
-    def _table(self, title: str, rows: list[TopRow], lines: int, first: int) -> Grid:
+    def _table(self, title: str, rows: list[TopRow], lines: int, first: int, width: int) -> Grid:
         ordered = sorted(rows, key=lambda row: (-(getattr(row, self.order) or 0.0), -(row.cores or 0.0)))
         gpus = self.instant is not None and bool(self.instant.now.gpu)
-        columns = [_column(name, *each) for name, each in _COLUMNS.items() if gpus or name != "gpu"]
+        columns = {name: _column(name, *each) for name, each in _COLUMNS.items() if gpus or name != "gpu"}
         first_column = _column("name", 0, f"{title} ({len(rows)})", str)
-        return Grid([first_column, *columns], ordered[first : first + lines - 1])
+        for less in ("", *_LESS):
+            if less != self.order:
+                columns.pop(less, None)
+            grid = Grid([first_column, *columns.values()], ordered[first : first + lines - 1])
+            if grid.shows(len(columns), width):
+                break
+        return grid

@@ -30,8 +30,16 @@ def story_view(story: Story, zone: tzinfo) -> "RenderableType":
     parts: list[RenderableType] = [*_head(story, zone), Text(), used(story.advice), Text(), Course(story)]
     found, listed = sum(program.processes for program in story.programs), len(story.processes)
     shown = f"{listed} busiest of {units.count(found)}" if found > listed else f"{listed}"
+    if unseen := story.job.processes_unseen:
+        shown += f"; {units.count(unseen)} more ended before a sample could show them"
     container = [story.container] if story.container is not None else []
     tables: list[tuple[str, str, Sequence[object]]] = [
+        (
+            f"On {len(story.nodes)} machines",
+            "story nodes",
+            [*story.nodes, *([story.whole] if story.whole else [])],
+        ),
+        ("Steps", "story steps", story.job.steps),
         ("Programs", "story programs", story.programs),
         (f"Processes ({shown})", "processes", story.processes),
         ("Container", "containers", container),
@@ -64,9 +72,36 @@ def _head(story: Story, zone: tzinfo) -> list[Text]:
         Text(f"{plain(job.user)} on {plain(job.hostname)}, started as {plain(job.command)}", style="dim"),
         Text(when),
         Text.assemble(("End: ", "bold"), plain(story.ended_by)),
+        *_ulimits(job),
+        *_granted(job),
         Text(f"{cost}, seen in {units.plural(job.samples, 'sample')}"),
         *(Text(words, style="dim") for words in doubts_of(job)),
     ]
+
+
+def _granted(job: JobUse) -> list[Text]:
+    """What Slurm was asked for and gave, where it told."""
+    told = []
+    for said, when in (("asked for", "requested"), ("given", "allocated")):
+        amounts = [
+            units.cores(getattr(job, f"{when}_cpus")) + " cores",
+            units.size(getattr(job, f"{when}_memory_bytes")),
+            units.plural(getattr(job, f"{when}_gpus"), "GPU"),
+        ]
+        known = [amount for amount in amounts if not amount.startswith(units.UNKNOWN)]
+        told += [f"{said} {', '.join(known)}"] if known else []
+    if job.time_limit_seconds is not None:
+        told.append(f"time limit {units.duration(job.time_limit_seconds)}")
+    task = f"task {job.array_task}: " if job.array_task else ""
+    return [Text(f"Slurm: {task}{'; '.join(told)}", style="dim")] if told else []
+
+
+def _ulimits(job: JobUse) -> list[Text]:
+    """What its user may have at most, where that could be read."""
+    files, processes = job.open_files_ulimit, job.processes_ulimit
+    told = {"open files in a process": files, "processes of its user": processes}
+    words = ", ".join(f"{units.count(most)} {what}" for what, most in told.items() if most is not None)
+    return [Text(f"At most {words} (ulimit)", style="dim")] if words else []
 
 
 #: What a job's course shows, with the top of each line; without one it is the peak.

@@ -9,6 +9,10 @@ SELECT
     r.start_ticks, -- start of its first member, ticks after boot
     n.job_id, -- name for people
     n.job_source, -- where job_id comes from
+    n.batch_step, -- step of the batch job
+    n.sluid, -- the batch job's SLUID, where its control group has that name
+    b.account, -- account that is charged for the batch job, as Slurm tells
+    b.project, -- its workload characterization key
     {owner_columns}
     CASE WHEN o.user_name IS NULL THEN n.user_source ELSE CONCAT('container_', COALESCE(o.user_source, 'info')) END AS user_source, -- what the owner was inferred from; container_… where the container's was
     n.program, -- name of the first member
@@ -49,3 +53,11 @@ FROM rolled AS r
 LEFT JOIN latest_job_info AS n
     ON r.archive = n.archive AND r.boot = n.boot AND r.pgid = n.pgid AND r.start_ticks = n.start_ticks
 {owners}
+LEFT JOIN (
+    -- Where several clusters number alike, it is not said here which one a machine is of.
+    SELECT batch_job, user_name, MIN(account) AS account, MIN(project) AS project
+    FROM latest_batch_job
+    GROUP BY batch_job, user_name
+    HAVING COUNT(*) = 1
+) AS b
+    ON n.job_source = 'slurm' AND n.job_id = b.batch_job AND n.user_name = b.user_name

@@ -10,6 +10,7 @@ SELECT
     n.user_name, -- owner
     n.program, -- kernel's name of the process
     n.command, -- command line
+    n.libraries, -- packages that a Python has loaded, joined by commas, where that could be seen
     n.container_id, -- container
     {task_life}
     {task_cores}
