@@ -13,7 +13,7 @@ STAMP  := $(VENV)/.installed
 RUNNABLE := $(VENV)/.runnable
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-slow test-real test-all check format bench chaos accuracy wheel wheelhouse single docs man clean
+.PHONY: help venv run test test-slow test-real test-alone test-all check format bench chaos accuracy wheel wheelhouse single docs man clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,18 +39,22 @@ run: $(RUNNABLE) ## Record this machine for 30 s, then bundle, verify and inspec
 	$(BIN)/vmsonar inspect demo-bundle.tar --html demo-page.html
 
 test: venv ## Run the quick tests in two processes; a missing part is skipped with a reason
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not (real or slow or chaos)'
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not (real or slow or alone or chaos)'
 
 test-slow: venv ## Run the slow tests in two processes
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'slow and not (real or chaos)'
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'slow and not (real or alone or chaos)'
 
-test-real: venv ## Run the tests with real engines, brokers and guests in one process
-	$(BIN)/python -m pytest -m 'real and not chaos'
+test-real: venv ## Run the tests with real engines, brokers and guests in two processes, each part in one of them
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m 'real and not (alone or chaos)'
 
-test-all: ## Run all three: each test once, but for make chaos
+test-alone: venv ## Run the tests that need the machine for themselves, one after the other
+	$(BIN)/python -m pytest -m 'alone and not chaos'
+
+test-all: ## Run all four: each test once, but for make chaos
 	$(MAKE) test
 	$(MAKE) test-slow
 	$(MAKE) test-real
+	$(MAKE) test-alone
 
 check: venv ## Format, lint, types and import arrows
 	$(BIN)/ruff format --check --quiet .

@@ -16,13 +16,18 @@ AREAS = (
     "containers",
     "daemon",
     "ends",
+    "fleet",
     "forward",
     "gpu",
     "inspect",
     "lake",
+    "metrics",
+    "listening",
     "netfs",
     "run",
     "sampling",
+    "units",
+    "serve",
 )
 
 

@@ -38,6 +38,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
         "--token-file",
         "/etc/vmsonar/mint-token",
     ),
+    "variants/serve.yaml": (*_WHEELS, "--serve"),
     "variants/one-shot.yaml": (*_WHEELS, "--one-shot", "--process-io"),
 }
 

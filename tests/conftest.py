@@ -4,12 +4,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.parts import pytest_configure, pytest_itemcollected, pytest_runtest_setup
+from tests.parts import (
+    pytest_configure,
+    pytest_itemcollected,
+    pytest_runtest_makereport,
+    pytest_runtest_setup,
+)
 from tests.real.browser import browser
 from tests.real.docker import docker_engine
 from tests.real.kafka import kafka_broker
 from tests.real.podman import podman_engine
 from tests.real.s3 import s3_server
+from tests.real.slurm import slurm_cluster
 
 __all__ = [
     "browser",
@@ -19,8 +25,10 @@ __all__ = [
     "podman_engine",
     "pytest_configure",
     "pytest_itemcollected",
+    "pytest_runtest_makereport",
     "pytest_runtest_setup",
     "s3_server",
+    "slurm_cluster",
 ]
 
 

@@ -1,7 +1,8 @@
 """Which real parts (engines, brokers, guests, tools) this machine has, and what a test does without one.
 
-A test says `@requires("docker")`; `.ci/parts` installs the parts. A missing part skips the test and is named;
-with VMSONAR_REQUIRE=all, or a list such as VMSONAR_REQUIRE=docker,kafka, it fails the test instead.
+A test says `@requires("docker")`; `.ci/parts` installs the parts. A missing part skips the test and is named; with a
+list such as VMSONAR_REQUIRE=docker,kafka it fails the test instead. With VMSONAR_REQUIRE=all nothing is skipped,
+whatever it lacks.
 """
 
 import glob
@@ -10,7 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +22,8 @@ from tests.real import stranger
 from vmsonar.collectors.process.connector import Connector, NoConnector
 
 PROBE_SECONDS = 20
-# Parts that take seconds to start, or serve one user at a time: their tests get the mark `real` and run in one process.
+# Parts that take seconds to start, or serve one user at a time: their tests get the mark `real`, and all tests with the
+# same part run in one process.
 HEAVY = {
     "chromium",
     "docker",
@@ -30,6 +32,7 @@ HEAVY = {
     "moto",
     "nfs_guest",
     "podman",
+    "slurm",
     "spark",
     "systemd_guest",
 }
@@ -138,6 +141,15 @@ def _axe() -> str | None:
     return None if axe_script().exists() else f"no {axe_script()}"
 
 
+def collector_program() -> Path:
+    """The OpenTelemetry collector that `.ci/parts` builds."""
+    return cache_dir() / "otelcol" / "otelcol"
+
+
+def _collector() -> str | None:
+    return None if collector_program().exists() else f"no {collector_program()}"
+
+
 def faketime_library() -> str | None:
     """The library to preload for a wrong clock (faketime(1))."""
     return next(iter(sorted(glob.glob("/usr/lib/*/faketime/libfaketime.so.1"))), None)
@@ -145,6 +157,10 @@ def faketime_library() -> str | None:
 
 def _faketime() -> str | None:
     return None if faketime_library() else "no libfaketime.so.1"
+
+
+def _slurm() -> str | None:
+    return _first(_root(), _commands("slurmctld", "slurmd", "slurmdbd", "sacct", "munged", "mariadbd"))
 
 
 def _netns() -> str | None:
@@ -206,10 +222,13 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "moto": lambda: _modules("moto", "boto3", "flask"),
     "netns": _netns,
     "nfs_guest": _nfs_guest,
+    "otel_collector": _collector,
     "pcp": _pcp,
     "podman": _podman,
+    "prometheus": lambda: _commands("prometheus", "promtool", "prometheus-node-exporter"),
     "root": _root,
     "shellcheck": lambda: _commands("shellcheck"),
+    "slurm": _slurm,
     "spark": lambda: _first(_modules("pyspark"), _commands("java")),
     "ssh_keygen": lambda: _commands("ssh-keygen"),
     "strace": _strace,
@@ -229,16 +248,14 @@ def missing(part: str) -> str | None:
     return f"real part {part!r} is missing: {reason}" if reason else None
 
 
-def is_demanded(part: str, demand: str) -> bool:
-    """Must the part be there, given the value of VMSONAR_REQUIRE?"""
-    names = {name.strip() for name in demand.split(",")}
-    return "all" in names or part in names
+def _demanded() -> set[str]:
+    return {name.strip() for name in os.environ.get("VMSONAR_REQUIRE", "").split(",")} - {""}
 
 
 def need(part: str) -> None:
     """For fixtures: skips (or fails) here and now if the part is missing."""
     reason = missing(part)
-    if reason and is_demanded(part, os.environ.get("VMSONAR_REQUIRE", "")):
+    if reason and part in _demanded():
         pytest.fail(reason, pytrace=False)
     if reason:
         pytest.skip(reason)
@@ -255,19 +272,42 @@ def requires(*parts: str) -> pytest.MarkDecorator:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "requires(*parts): skip, or fail, without these real parts")
     config.addinivalue_line("markers", "real: needs a heavy part (set by requires)")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Names())
     # A misspelt demand would demand nothing.
-    demanded = {name.strip() for name in os.environ.get("VMSONAR_REQUIRE", "").split(",")} - {"", "all"}
-    if unknown := sorted(demanded - PROBES.keys()):
+    if unknown := sorted(_demanded() - {"all"} - PROBES.keys()):
         raise pytest.UsageError(f"VMSONAR_REQUIRE names no real part: {', '.join(unknown)}")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Marks what needs a heavy part as `real`, before `-m` selects."""
-    if any(part in HEAVY for mark in item.iter_markers("requires") for part in mark.args):
+    """Marks what needs a heavy part as `real`, before `-m` selects, and says with whom it shares a process."""
+    parts = {part for mark in item.iter_markers("requires") for part in mark.args} & HEAVY
+    if parts:
         item.add_marker("real")
+        item.add_marker(pytest.mark.xdist_group(min(parts)))
+
+
+class _Names:
+    """Calls tests what they are called without groups, so that --last-failed finds them."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name, _, group = report.nodeid.rpartition("@")
+        if group in HEAVY:
+            report.nodeid = name
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("requires"):
         for part in mark.args:
             need(part)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where all is demanded, a skip is a failure; a test that is expected to fail is no skip."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and "all" in _demanded():
+        *_, reason = report.longrepr if isinstance(report.longrepr, tuple) else (report.longrepr,)
+        report.outcome, report.longrepr = "failed", str(reason)
+    return report

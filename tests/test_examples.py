@@ -8,9 +8,12 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import yaml
+from vmsonar_inspect.advice.rules import load_rules
 
 from tests.making.machines import Box, Load, Machine, box_id
 from tests.making.scenes import healthy
@@ -18,6 +21,9 @@ from tests.parts import need, requires
 from tests.real.kafka import KafkaBroker
 from tests.real.wait import let_pass
 from vmsonar import cli
+from vmsonar.config.file import parse_as
+from vmsonar.config.schema import Config
+from vmsonar.fleet.serve.access import Access
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("docs/recipes/*.sh"))]
@@ -27,6 +33,17 @@ ELSEWHERE = {
     "-o @/": "tests/archive/bundle/test_upload.py",  # a signed URL, over HTTPS
     "--follow": "tests/inspect/show/test_terminal.py",  # a terminal
     "top": "tests/commands/test_top.py",  # a terminal
+    "vmsonar serve": "tests/fleet/serve/test_server.py",  # runs until it is stopped
+    "serve --help": "tests/fleet/serve/test_server.py",
+    "README.md serve": "tests/fleet/serve/test_server.py",
+    "serve.md serve": "tests/fleet/serve/test_server.py",
+    "collect --help": "tests/fleet/test_sources.py",  # runs until it is stopped
+    "README.md collect": "tests/fleet/test_sources.py",
+    "fleet.md collect": "tests/fleet/test_sources.py",
+    "slurm --json": "tests/collectors/slurm/test_real_slurm.py",  # a cluster
+    "metrics --listen": "tests/forward/test_exporter.py",  # runs until it is stopped
+    "--to otlp+http://127.0.0.1:4318": "tests/forward/test_otlp.py",  # an OpenTelemetry collector
+    "idle --for": "tests/fleet/test_idle.py",  # of a machine that records now
     "compare old1.tar": "tests/inspect/test_comparison.py",  # bundles of many runs
     "compare main1.tar": "tests/inspect/test_comparison.py",
     "--repeat 5": "tests/inspect/test_comparison.py",  # ten runs of one command
@@ -120,6 +137,84 @@ def test_every_page_leads_to_the_glossary() -> None:
     assert [page.name for page in pages if "architecture.md#words" not in page.read_text()] == []
 
 
+def test_every_page_begins_with_an_example() -> None:
+    pages = {page.name: page.read_text().splitlines()[:12] for page in PAGES if page.suffix == ".md"}
+    del pages["README.md"]  # begins with a picture of one
+    assert [
+        name for name, head in pages.items() if not re.search(r"^(    \S|```)", "\n".join(head), re.M)
+    ] == []
+
+
+#: Blocks of YAML that are other programs' own: Prometheus, GitHub Actions, GitLab CI.
+FOREIGN = ({"scrape_configs"}, {"steps"}, {"build"})
+SETTINGS = [
+    (page.name, text)
+    for page in PAGES
+    for text in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.M | re.S)
+]
+
+
+@pytest.mark.parametrize(("where", "text"), SETTINGS, ids=_name)
+def test_a_block_of_settings_is_taken(where: str, text: str, tmp_path: Path) -> None:
+    text = re.sub(r"\b([0-9a-f]{4})…", lambda digest: digest[1] * 16, text)
+    keys = yaml.safe_load(text).keys()
+    if keys <= {"thin", "rules", "sizes"}:
+        (tmp_path / "rules.yaml").write_text(text)
+        load_rules(tmp_path / "rules.yaml")
+    elif keys not in FOREIGN:
+        parse_as(Access if "tokens" in keys else Config, text, where)
+
+
+#: Lines of shell that call nothing of ours, and what runs the same.
+OTHERS = {
+    "python -m bench sampling": "bench/sampling.py",
+    "sudo python3 vmsonar-….pyz": "tests/lifecycle/test_single.py",
+    "pip install 'vmsonar[": "tests/lifecycle/test_units.py",
+    "ssh-keygen -Y verify": "tests/archive/bundle/test_signing.py",
+    "systemctl enable --now vmsonar-ipmi.timer": "tests/collectors/energy/test_ipmi_guest.py",
+    "promtool tsdb create-blocks-from": "tests/inspect/test_prometheus.py",
+    "--bundle new$i.tar": "tests/inspect/test_comparison.py",
+    # By hand: no VictoriaMetrics is at hand here.
+    "sed -E": "docs/grafana.md",
+    "curl --data-binary": "docs/grafana.md",
+}
+
+
+def test_lines_of_shell_without_our_command_are_run_somewhere() -> None:
+    targets = re.findall(r"^([a-z-]+):.* ## ", (ROOT / "Makefile").read_text(), re.M)
+    lines = [line.strip() for page in PAGES if page.suffix == ".md" for line in blocks(page.read_text())]
+    tools = [
+        line
+        for line in lines
+        if re.match(r"(sudo )?(make|pip|python3?|curl|sed|for|systemctl|ssh-keygen) ", line)
+        and not CALL.search(line)
+    ]
+    made = {word for line in tools for word in re.findall(r"^(?:sudo )?make ([a-z -]+)", line)}
+    assert {word for words in made for word in words.split()} <= {*targets}
+    left = [line for line in tools if not re.match(r"(sudo )?make ", line)]
+    assert [line for line in left if not any(part in line for part in OTHERS)] == []
+    assert [
+        part
+        for part, test in OTHERS.items()
+        if not any(part in line for line in left) or not (ROOT / test).exists()
+    ] == []
+
+
+@pytest.mark.slow
+def test_make_run(tmp_path: Path) -> None:
+    """In a folder where what it installs is there already."""
+    (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text())
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv/bin").symlink_to(Path(sys.executable).parent)
+    (tmp_path / ".venv/.runnable").touch()
+    done = subprocess.run(
+        ["make", "run"], cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Top jobs" in done.stdout
+    assert (tmp_path / "demo-page.html").exists()
+
+
 @pytest.mark.parametrize(("where", "words"), commands(), ids=_name)
 def test_the_command_line_takes_it(where: str, words: tuple[str, ...]) -> None:
     assert words[0] in cli.COMMANDS, where
@@ -134,11 +229,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with everything that the pages name."""
     folder = tmp_path_factory.mktemp("examples")
     machine = healthy()
+    # The times of the pages are of today, around noon.
+    machine.start = datetime.now(UTC).replace(hour=11, minute=0, second=0, microsecond=0)
     machine.loads.append(Load(4711, "python3 train.py", user="anna", begin=0, cores=1.0))
     box = Box(box_id(1), "trainer", limit=2**30, oom_at=300)
     machine.boxes.append(box)
     machine.loads.append(Load(4712, "./fit", begin=0, end=300, container=box.container_id))
-    machine.record(folder / "archive", 600)
+    machine.record(folder / "archive", 4000)
     Machine(machine_id="f" * 32, hostname="vm-two").record(folder / "other", 60)
     (folder / "key.pub").write_text(_new_key(folder / "key"))
     for name in ("allowed_signers", "signers"):
@@ -190,6 +287,8 @@ def test_what_is_run_elsewhere_is_run_there() -> None:
 
 #: Words of the pages, by what they are here; {tmp} is a folder for one example.
 HERE = {
+    "/var/lib/vmsonar-fleet/archives/ID": "archive",
+    "/var/lib/vmsonar-fleet/archives": "bundles",
     "/var/lib/vmsonar": "archive",
     "/opt/vmsonar-wheels": "wheels",
     "/etc/ssh/ssh_host_ed25519_key": "key",
@@ -205,7 +304,7 @@ MORE = {
     "sample": ("--archive", "{tmp}/fresh"),
 }
 #: Commands whose answer may be no: nobody records in this folder, and this machine has no GPU.
-MAY_SAY_NO = {"status", "doctor", "compare"}
+MAY_SAY_NO = {"status", "doctor", "compare", "metrics"}
 
 
 def staged(words: tuple[str, ...], folder: Path) -> list[str]:
@@ -217,10 +316,6 @@ def staged(words: tuple[str, ...], folder: Path) -> list[str]:
                 ours if word == theirs == "DIR" else word if theirs == "DIR" else word.replace(theirs, ours)
             )
         line.append(word.replace("{tmp}", str(folder)))
-    # Times of the pages mean their own recordings.
-    for option in ("--from", "--to", "--since", "--until"):
-        if option in line and words[0] not in ("forward", "export"):
-            del line[line.index(option) : line.index(option) + 2]
     if "--for" in line:
         line[line.index("--for") + 1] = "2s"
     more = [word.format(tmp=folder) for word in MORE.get(words[0], ())]
@@ -268,7 +363,7 @@ def test_it_sends(
         kafka_broker.create_topic(f"{cluster}.{topic}")
     where_to = f"brokers: ['{kafka_broker.plaintext}'], tls: {{use: none}}"
     forward = f"{{cluster: {cluster}, {where_to}, state: {tmp_path}/state}}"
-    config.write_text(f"archive: {place}/archive\nforward: {forward}\n")
+    config.write_text(f"archive: {place}/other\nforward: {forward}\n")
     process = subprocess.Popen(
         [sys.executable, "-m", "vmsonar", *words, "--config", str(config)], stderr=subprocess.PIPE
     )

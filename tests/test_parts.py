@@ -10,11 +10,12 @@ from tests import parts
 pytest_plugins = ["pytester"]
 
 CASE = """
+import pytest
 from tests.parts import requires
 
 @requires("gcc", "{part}")
 def test_it():
-    pass
+    {text}
 """
 
 
@@ -25,10 +26,10 @@ def run_case(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(parts.PROBES, "gcc", lambda: None)
     parts.missing.cache_clear()
 
-    def run(part: str, demand: str) -> pytest.RunResult:
+    def run(part: str, demand: str, text: str = "pass") -> pytest.RunResult:
         monkeypatch.setenv("VMSONAR_REQUIRE", demand)
         monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they are slow to import
-        pytester.makepyfile(CASE.format(part=part))
+        pytester.makepyfile(CASE.format(part=part, text=text))
         return pytester.runpytest_inprocess("-p", "tests.parts", "-ra", "--strict-markers")
 
     yield run
@@ -50,6 +51,13 @@ def test_a_missing_part_that_was_demanded_fails(run_case, demand: str) -> None:
 
 def test_a_missing_part_that_another_list_demands_skips(run_case) -> None:
     run_case("kcat", "docker,gcc").assert_outcomes(skipped=1)
+
+
+@pytest.mark.parametrize(("demand", "outcome"), [("all", "failed"), ("gcc", "skipped")])
+def test_where_all_is_demanded_nothing_is_skipped(run_case, demand: str, outcome: str) -> None:
+    result = run_case("gcc", demand, "pytest.skip('one core')")
+    result.assert_outcomes(**{outcome: 1})
+    result.stdout.fnmatch_lines(["*one core*"])
 
 
 def test_a_part_that_is_there_runs(run_case) -> None:

@@ -21,8 +21,12 @@ COMMANDS = {
     "sample": ("vmsonar.commands.record", "Take one sample: to look at, or for cron."),
     "sysinfo": ("vmsonar.commands.record", "Show what this machine is."),
     "status": ("vmsonar.commands.health", "Is the recorder healthy?"),
+    "slurm": ("vmsonar.commands.slurm", "Ask Slurm once, as the recorder would, and show what it tells."),
     "doctor": ("vmsonar.commands.health", "What can be seen here, what not, and how to change that."),
-    "forward": ("vmsonar.commands.forward", "Send records to Kafka or an HTTP endpoint."),
+    "idle": ("vmsonar.commands.idle", "Did this machine do nothing lately? By exit code, for autostop."),
+    "forward": ("vmsonar.commands.forward", "Send records to Kafka, HTTP or OpenTelemetry."),
+    "metrics": ("vmsonar.commands.metrics", "Show the present state to Prometheus."),
+    "collect": ("vmsonar.commands.collect", "Take in what a fleet of machines ships."),
     "install": ("vmsonar.commands.install", "Make it a service of this machine."),
     "uninstall": ("vmsonar.commands.install", "Take the service away again."),
     "cloud-init": ("vmsonar.commands.install", "Print user-data that installs it on a new VM."),
@@ -36,7 +40,8 @@ COMMANDS = {
     "inspect": ("vmsonar.commands.inspect", "What happened on a machine, and what size would have done."),
     "top": ("vmsonar.commands.top", "Who uses this machine now, and a moment ago."),
     "sql": ("vmsonar.commands.sql", "Answer an SQL query over archives, bundles and lakes."),
-    "export": ("vmsonar.commands.export", "Write other tools' layouts: a Parquet lake, CSV, Sonar's tree."),
+    "serve": ("vmsonar.commands.serve", "Serve a fleet: API, dashboard, and uploads."),
+    "export": ("vmsonar.commands.export", "Write other tools' layouts: a lake, CSV, Sonar's tree, metrics."),
     "derive": ("vmsonar.commands.export", "Make the Parquet tables of finished days."),
 }
 

@@ -16,23 +16,30 @@ from tests.real.machine import Machine
 USER = 54321
 TICK = 10**4  # microseconds
 FOLDER, GROUPS = "/opt/burners", "/sys/fs/cgroup/burners"
-# All are children of one shell, and have groups of their own by its job control.
+# All are children of one shell, and have groups of their own by its job control. The fork, some ticks in this guest, is
+# partly the shell's and partly the child's, and has a control group too.
 SCRIPT = """
 set -m
-run() { echo $BASHPID > $ACTOR_GROUPS/$1/cgroup.procs; exec $ACTOR "job $1 $2"; }
-run sleeper "sleep 12000" &
-run one "sleep 300 burn 3000" &
-run two "sleep 1200 burn 3000" &
-run many "repeat 200 { fork { burn 10 } wait }" &
-run seven "sleep 400 burn 300 sleep 1500 exit 7" &
-run killed "burn 60000" &
+enter() { echo $BASHPID > $ACTOR_GROUPS/$1/cgroup.procs; }
+run() {
+    enter fork-$1
+    { enter $1; exec $ACTOR "job $1 $2"; } &
+    enter shell
+}
+run sleeper "sleep 12000"
+run one "sleep 300 burn 3000"
+run two "sleep 1200 burn 3000"
+run many "repeat 200 { fork { burn 10 } wait }"
+run seven "sleep 400 burn 300 sleep 1500 exit 7"
+run killed "burn 60000"
 killed=$!
 sleep 2.6
 kill -KILL $killed
 wait
 times > $ACTOR_FILES/times
 """
-NAMES = ("start", "shell", "sleeper", "one", "two", "many", "seven", "killed")
+JOBS = ("sleeper", "one", "two", "many", "seven", "killed")
+NAMES = ("start", "shell", *JOBS, *(f"fork-{job}" for job in JOBS))
 PLAN = f"job start uid {USER} job shell command {{ bash {FOLDER}/script }}"
 #: Whoever is no member yet may move below this group and from one to another.
 PREPARE = """
@@ -45,11 +52,12 @@ RUN = f"{ENVIRONMENT} exec {FOLDER}/actor '{PLAN}'"
 
 @dataclass
 class Job:
-    """One process group as it was; CPU time in ticks."""
+    """One process group as it was; CPU time in ticks, and how much more may be its own."""
 
     pgid: int
     start: int
     cpu: float
+    forks: float
 
 
 def install(machine: Machine, folder: Path) -> None:
@@ -69,10 +77,16 @@ def perform(machine: Machine) -> dict[str, Job]:
     for line in machine.read(f"{FOLDER}/log").splitlines():
         what, name, _, _, *rest = line.split()
         if what == "job":
-            words = machine.read(f"{GROUPS}/{name}/cpu.stat").split()
-            found[name] = Job(int(rest[0]), int(rest[1]), int(words[words.index("usage_usec") + 1]) / TICK)
+            forks = _cpu(machine, f"fork-{name}") if name in JOBS else 0.0
+            found[name] = Job(int(rest[0]), int(rest[1]), _cpu(machine, name), forks)
     found["shell"].cpu += found.pop("start").cpu  # the same process, before it changed its user
+    found["shell"].forks = sum(job.forks for job in found.values())
     return found
+
+
+def _cpu(machine: Machine, group: str) -> float:
+    words = machine.read(f"{GROUPS}/{group}/cpu.stat").split()
+    return int(words[words.index("usage_usec") + 1]) / TICK
 
 
 @dataclass

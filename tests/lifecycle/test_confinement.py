@@ -97,15 +97,20 @@ class Confined:
         return {gap.reason: gap.detail for sample in self.samples() for gap in sample.gap}
 
 
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """Where a stranger may go: each pytest that starts shuts the folder of all of them."""
+    with tempfile.TemporaryDirectory(prefix="confined-") as place:
+        Path(place).chmod(0o755)
+        yield Path(place)
+
+
 @pytest.fixture(scope="module")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    # Where everybody may go.
-    place = tmp_path_factory.mktemp("confine")
-    for folder in (place, *place.parents[:3]):
-        folder.chmod(folder.stat().st_mode | 0o011)
-    source = Path(stranger.__file__).with_name("confine.c")
-    subprocess.run(["gcc", "-O1", "-o", place / "confine", source], check=True)
-    return place / "confine"
+def launcher() -> Iterator[Path]:
+    with open_folder() as place:
+        source = Path(stranger.__file__).with_name("confine.c")
+        subprocess.run(["gcc", "-O1", "-o", place / "confine", source], check=True)
+        yield place / "confine"
 
 
 @contextmanager
@@ -129,11 +134,9 @@ def recording(confinement: Confinement, folder: Path) -> Iterator[Confined]:
 
 
 @pytest.fixture
-def folder(launcher: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a stranger may go."""
-    place = tmp_path_factory.mktemp("confined")
-    place.chmod(0o755)
-    return place
+def folder() -> Iterator[Path]:
+    with open_folder() as place:
+        yield place
 
 
 def run_job() -> int:

@@ -20,8 +20,10 @@ from tests.parts import requires
 from tests.real import hostile_http
 from tests.real.wait import wait_until
 from vmsonar.config.file import load_config
+from vmsonar.config.shipping import Forward, Tls
 from vmsonar.daemon.log import Log
-from vmsonar.forward.state import read_status
+from vmsonar.forward.plan import ForwardPlan
+from vmsonar.forward.state import read_cursor, read_status, write_cursor
 from vmsonar.lifecycle.notice import Metadata, Watcher, tear_down_with
 from vmsonar.lifecycle.step import Saved
 from vmsonar.lifecycle.teardown import Forwarding
@@ -51,6 +53,50 @@ def test_over_http_and_nothing_twice(vm, endpoint):
     assert len(bundles(vm.waiting)) == 1
     assert vm.teardown(to=None, forward=over_http(vm, endpoint))[0] == 0
     assert len(taken(endpoint)) == len(set(taken(endpoint)))
+
+
+def test_what_another_receiver_has_is_not_forwarded(vm, endpoint):
+    other = Endpoint()
+    vm.configure(None, forward=over_http(vm, endpoint))
+    beside = vm.command("forward", "--once", "--to", f"otlp+{other.url}")
+    assert subprocess.run(beside, check=False).returncode == 0
+    assert other.taken
+    code, said = vm.teardown(to=None, forward=over_http(vm, endpoint))
+    assert (code, said["forwarded"]) == (0, True)
+    assert taken(endpoint) == seqs_of(vm.archive)
+
+    before = len(other.taken)
+    code, said = vm.teardown(to=None, forward=over_http(vm, other))
+    assert (code, said["forwarded"]) == (3, False)
+    assert len(other.taken) == before
+    refused = subprocess.run(vm.command("forward", "--once"), capture_output=True, text=True, check=False)
+    assert refused.returncode == 3
+    assert f"is of http {endpoint.url}" in refused.stderr
+    assert "give forward.state another folder" in refused.stderr
+    elsewhere = {**over_http(vm, other), "state": str(vm.root / "elsewhere")}
+    code, said = vm.teardown(to=None, forward=elsewhere)
+    assert (code, said["forwarded"]) == (0, True)
+    other.taken = other.taken[before:]
+    assert taken(other) == seqs_of(vm.archive)
+    other.close()
+
+
+def test_a_cursor_that_names_no_receiver_and_brokers_of_one_cluster(vm, endpoint):
+    """Earlier versions did not write whose cursor it was."""
+    vm.configure(None, forward=over_http(vm, endpoint))
+    assert subprocess.run(vm.command("forward", "--once"), check=False).returncode == 0
+    cursor = read_cursor(vm.root / "state", print)
+    assert cursor.destination == f"http {endpoint.url}"
+    cursor.destination = ""
+    write_cursor(vm.root / "state", cursor)
+    sent = len(endpoint.taken)
+    assert subprocess.run(vm.command("forward", "--once"), check=False).returncode == 0
+    assert len(endpoint.taken) == sent
+    assert read_cursor(vm.root / "state", print).destination == f"http {endpoint.url}"
+    plan = ForwardPlan(Forward(cluster="c", brokers=["new:9092", "kept:9092"], tls=Tls(use="none")))
+    assert plan.is_of("kafka kept:9092,old:9092")
+    assert not plan.is_of("kafka old:9092")
+    assert not plan.is_of("http kept:9092")
 
 
 def test_the_forwarder_that_runs_already_is_waited_for(vm, endpoint):

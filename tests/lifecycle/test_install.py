@@ -362,3 +362,18 @@ def test_the_examples_are_what_the_generator_prints(name):
     document = yaml.safe_load(text)
     check(document)
     parse_config(document["write_files"][0]["content"], name)
+
+
+def test_a_server_is_told_who_may_ask(tmp_path, capsys):
+    access = tmp_path / "access.yaml"
+    access.write_text(f"tokens: [{{name: root, sha256: {'0' * 64}, role: admin}}]\n")
+    words = ["cloud-init", "--wheels", "/w", "--access", str(access)]
+    assert run([*words, "--serve"]) == 0
+    document = yaml.safe_load(capsys.readouterr().out)
+    (written,) = [one for one in document["write_files"] if one["path"] == "/etc/vmsonar/access.yaml"]
+    assert written["content"] == access.read_text()
+    assert run(words) == 2
+    access.write_text("tokens: [{name: root}]")
+    assert run([*words, "--serve"]) == 2
+    assert run([*words[:3], "--serve"]) == 0
+    assert "# Nothing is served until /etc/vmsonar/access.yaml" in capsys.readouterr().out

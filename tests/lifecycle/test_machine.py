@@ -2,11 +2,14 @@
 
 import json
 import re
+import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from vmsonar_archive.read.reader import open_archive
 from vmsonar_archive.verify.path import verify_path
+from vmsonar_inspect.facts.job_model import JobUse
 from vmsonar_inspect.inspection import InspectionSettings, opened
 
 from tests.parts import requires
@@ -18,9 +21,13 @@ CGROUP = "/sys/fs/cgroup/system.slice/vmsonar.service"
 
 
 @pytest.fixture(scope="module")
-def on(machine: Machine) -> Machine:
-    """Running, with a first sample on its disk."""
-    machine.boot()
+def on(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    """Running, with a first sample on its disk; the engine's containers are to lie on another one, with quotas."""
+    disk = tmp_path_factory.mktemp("disks") / "xfs"
+    subprocess.run(["truncate", "-s", "512M", disk], check=True)
+    subprocess.run(["mkfs.xfs", "-q", disk], check=True)
+    machine.change('find /usr/lib/uml/modules -name overlay.ko -exec cp {} . ";"')
+    machine.boot(disk)
     machine.wait("systemctl is-active --quiet vmsonar && ls /var/lib/vmsonar/*/*/*/sample-*")
     return machine
 
@@ -115,13 +122,48 @@ def test_accounts_of_an_older_kernel_by_a_unit_with_one_capability(on):
     assert all(child["is_process"] and child["low"] <= child["cpu"] + 1e-5 for child in answer["children"])
 
 
-HUNGRY = "held = []\nwhile True: held.append(bytearray(b'x') * 2**24)"
+HUNGRY = "import time; time.sleep(3); held = []\nwhile True: held.append(bytearray(b'x') * 2**22)"
+# They stay a while, so that their group does, too: systemd removes it at once.
+FORKING = """
+import os, time
+time.sleep(3)
+try:
+    while os.fork(): pass
+    os._exit(0)
+except OSError:
+    time.sleep(2.5)
+    raise
+"""
+KEEPING = 'python3 -c "$0"; code=$?; sleep 2.5; exit $code'
+BUSY = "import time\nwhile time.process_time() < 1: pass"
+#: Units with a program of their own, and what the kernel allows them.
+LIMITED = {
+    "keeper": ("sh", KEEPING, (HUNGRY,), ("MemoryMax=48M", "MemorySwapMax=0", "OOMPolicy=continue")),
+    "forker": ("python3", FORKING, (), ("TasksMax=5",)),
+    "slowed": ("python3", BUSY, (), ("CPUQuota=20%",)),
+}
+
+
+def start(on: Machine, name: str, program: str, *words: str, properties: tuple[str, ...] = ()) -> None:
+    """A unit that runs a copy of a program under its own name."""
+    on.run("sh", "-c", f"cp $(readlink -f /usr/bin/{program}) /usr/bin/{name}")
+    limits = [word for each in properties for word in ("-p", each)]
+    on.run("systemd-run", "--quiet", "--unit", name, *limits, f"/usr/bin/{name}", *words)
+
+
+def test_limits_of_a_units_own_group_are_met(on):
+    for name, (program, code, more, properties) in LIMITED.items():
+        start(on, name, program, "-c", code, *more, properties=properties)
+    names = " ".join(LIMITED)
+    on.wait(f"! systemctl is-active {names} | grep -qx 'active\\|activating'", 60)
+    results = on.run("systemctl", "show", "-P", "Result", *LIMITED).stdout.split()
+    assert results == ["exit-code", "exit-code", "success"]
+    wait_for_more(on)
 
 
 def test_memory_that_runs_out_costs_the_work_and_not_the_recorder(on):
     pid = recorder(on)
-    on.run("sh", "-c", "cp $(readlink -f /usr/bin/python3) /usr/bin/hungry")
-    on.run("systemd-run", "--quiet", "--unit", "hungry", "/usr/bin/hungry", "-c", HUNGRY)
+    start(on, "hungry", "python3", "-c", HUNGRY)
     on.wait("systemctl show -P Result hungry | grep -q oom-kill", 120)
     wait_for_more(on)
     assert recorder(on) == pid
@@ -145,14 +187,19 @@ def test_a_full_disk_stops_writing_and_not_the_recorder(on):
     assert recorder(on) == pid
 
 
-DOCKER = {"bridge": "none", "iptables": False, "storage-driver": "vfs"}
-IMAGE = "mkdir -p /tmp/image/bin && cp /bin/busybox /tmp/image/bin/sh && tar -C /tmp/image -c . | docker import - box"
+DOCKER = {"bridge": "none", "iptables": False, "storage-driver": "overlay2"}
+IMAGE = """
+insmod /overlay.ko; mkdir -p /var/lib/docker; mount -o pquota /dev/ubdb /var/lib/docker; systemctl start docker
+mkdir -p /tmp/image/bin; for name in sh dd sleep; do cp /bin/busybox /tmp/image/bin/$name; done
+tar -C /tmp/image -c . | docker import - box
+"""
+ROOTED = "/var/lib/rooted"
+HOG = "sleep 3; dd if=/dev/zero of=/hog bs=64k; code=$?; sleep 2; exit $code"
 
 
 def test_real_containers_on_cgroup_v2_are_named_by_the_companion(on):
     on.write("/etc/docker/daemon.json", json.dumps(DOCKER))
-    on.run("systemctl", "start", "docker")
-    on.run("sh", "-c", IMAGE)
+    on.run("sh", "-euc", IMAGE)
     run = "docker run -d --network none --memory 64m --name busy box sh -c 'while :; do :; done'"
     container = on.run("sh", "-c", run).stdout.strip()
     assert re.fullmatch("[0-9a-f]{64}", container)
@@ -160,16 +207,103 @@ def test_real_containers_on_cgroup_v2_are_named_by_the_companion(on):
     limit = on.read(f"/sys/fs/cgroup/system.slice/docker-{container}.scope/memory.max").strip()
     on.run("docker", "rm", "-f", "busy")
     wait_for_more(on)
-    on.write("/root/container", f"{container} {limit}")
     assert on.run("systemctl", "is-active", "vmsonar-containers").stdout == "active\n"
+    # Only root can ask a container's own file system for its room.
+    on.run(
+        "systemd-run",
+        "--quiet",
+        "--unit",
+        "rooted",
+        "vmsonar",
+        "daemon",
+        "--archive",
+        ROOTED,
+        "--interval",
+        "1s",
+    )
+    on.wait(f"ls {ROOTED}/*/*/*/sample-*")
+    quota = ("docker", "run", "-d", "--network", "none", "--storage-opt", "size=16m", "--name", "full", "box")
+    full = on.run(*quota, "sh", "-c", HOG).stdout.strip()
+    assert on.run("docker", "wait", "full").stdout == "1\n"
+    assert "No space left on device" in on.run("docker", "logs", "full").stderr
+    wait_for_more(on, 3)
+    on.run("systemctl", "stop", "rooted")
+    on.write("/root/containers", f"{container} {limit} {full}")
     on.run("systemctl", "stop", "docker.socket", "docker")
 
 
-def said(bundles: list[Path], command: str) -> str | None:
-    """How the only job of that command ended, in words."""
-    with opened(bundles, InspectionSettings()) as found:
-        (job,) = [job for job in found.jobs if (job.command or "").split(" ")[0].endswith(command)]
-    return job.ending.words
+# Writes, burns, holds memory and then sleeps: from then on its group's counters stand still.
+HOLDER = """
+import os, time
+disk = os.open("/var/tmp/holder", os.O_CREAT | os.O_WRONLY)
+os.write(disk, bytes(1 << 20))
+os.fsync(disk)
+block = bytearray(40 << 20)
+for at in range(0, len(block), 4096): block[at] = 1
+while time.process_time() < 1: pass
+open("/run/holder-" + __import__("sys").argv[1], "w").close()
+time.sleep(600)
+"""
+STEP = "/system.slice/slurmstepd.scope/job_42/step_0"
+IN_STEP = """
+set -e
+cd /sys/fs/cgroup/system.slice
+mkdir -p slurmstepd.scope/job_42/step_0/user/task_0
+for folder in . slurmstepd.scope slurmstepd.scope/job_42 slurmstepd.scope/job_42/step_0; do
+    echo "+cpu +memory +pids" > $folder/cgroup.subtree_control
+done
+echo 100M > slurmstepd.scope/job_42/memory.max
+mkdir -p slurmstepd.scope/job_42/step_0/user/task_0
+echo $$ > slurmstepd.scope/job_42/step_0/user/task_0/cgroup.procs
+exec setsid python3 /root/holder.py step >/dev/null 2>&1 </dev/null
+"""
+
+
+def test_services_and_batch_jobs_are_what_their_own_control_groups_say(on):
+    on.write("/root/holder.py", HOLDER)
+    on.write("/root/step.sh", IN_STEP)
+    on.run(
+        "systemd-run",
+        "--unit=holder",
+        "--property=MemoryMax=90M",
+        "--property=IOAccounting=yes",
+        "python3",
+        "/root/holder.py",
+        "service",
+    )
+    on.run("sh", "-c", "sh /root/step.sh & sleep 0.1")
+    on.wait("test -e /run/holder-service -a -e /run/holder-step")
+    on.run("sleep", "1")
+    sample = json.loads(on.run("vmsonar", "sample").stdout)
+    rows = {row["cgroup"]: row for row in sample["cgroup"]}
+    for path in ("/system.slice/holder.service", STEP, STEP.removesuffix("/step_0")):
+        row, folder = rows[path], f"/sys/fs/cgroup{path}"
+        counted = dict(line.split() for line in on.read(f"{folder}/cpu.stat").splitlines())
+        assert row["cpu_time"] == int(counted["usage_usec"]) * 1000 > 9 * 10**8
+        assert row["memory_used"] == pytest.approx(int(on.read(f"{folder}/memory.current")), abs=128 * 1024)
+        limit = on.read(f"{folder}/memory.max").strip()
+        assert row.get("memory_limit") == (None if limit == "max" else int(limit))
+        assert row["processes"] == int(on.read(f"{folder}/pids.current"))
+        assert row["memory_peak"] == pytest.approx(int(on.read(f"{folder}/memory.peak")), abs=128 * 1024)
+        events = dict(line.split() for line in on.read(f"{folder}/memory.events").splitlines())
+        told = [row[name] for name in ("memory_max_events", "oom_events", "oom_kills")]
+        assert told == [int(events[name]) for name in ("max", "oom", "oom_kill")]
+    # What the service read and wrote; a step's group has no controller that would count it.
+    moved = re.findall(
+        r"(rbytes|wbytes)=(\d+)", on.read("/sys/fs/cgroup/system.slice/holder.service/io.stat")
+    )
+    for field, name in (("read_bytes", "rbytes"), ("write_bytes", "wbytes")):
+        assert rows["/system.slice/holder.service"][field] == sum(
+            int(many) for key, many in moved if key == name
+        )
+    assert sum(int(many) for _, many in moved) > 0
+    assert (rows[STEP]["batch_job"], rows[STEP]["batch_step"]) == ("42", "0")
+    assert rows["/system.slice/holder.service"]["unit_name"] == "holder.service"
+    assert rows["/system.slice/vmsonar.service"]["cgroup_kind"] == "service"
+    (info,) = [row for row in sample["job_info"] if row.get("batch_step")]
+    assert (info["job_id"], info["job_source"], info["batch_source"]) == ("42", "slurm", "cgroup")
+    on.run("systemctl", "stop", "holder")
+    on.run("sh", "-c", f"echo 1 > /sys/fs/cgroup{STEP.removesuffix('/step_0')}/cgroup.kill")
 
 
 # Holds memory and cache, burns, and says what its own group has counted by then.
@@ -216,29 +350,77 @@ def test_beside_others_a_command_has_a_group_without_memory(on):
     assert on.run("find", "/sys/fs/cgroup", "-name", "vmsonar-run-*").stdout == ""
 
 
-def test_what_happened_is_in_the_bundle_of_the_orderly_end(on, tmp_path: Path):
-    """All that the tests before did to this machine."""
+WHEN = "(at the same time|less than a second after|[0-9] s after)"
+#: How each program ended, in words.
+SENTENCES = {
+    "hungry": "SIGKILL by the kernel, for lack of memory in the machine or a control group",
+    "keeper": (
+        f"exit 137, which stands for SIGKILL, {WHEN} python3 in it ended: "
+        "SIGKILL by the kernel, its control group's limit of 48 MiB was reached"
+    ),
+    "forker": f"exit 1, {WHEN} its control group's limit of 5 processes was reached",
+    "slowed": "exit 0",
+    "lasting": "SIGTERM at shutdown",
+}
+FULL = (
+    f"exit 1, {WHEN} /var/lib/docker/overlay2/[0-9a-f]{{12}}/merged had (0 bytes|[0-9.]+ KiB) free"
+    "(; it had just written 1[5-7] MiB)?"
+)
+
+
+@dataclass
+class Ended:
+    """A machine that is off after an orderly end, with all that the tests before did to it in its bundles."""
+
+    container: str
+    limit: str
+    #: The container whose own quota was full.
+    full: str
+    bundles: list[Path]
+    #: The archive of the recorder that was root.
+    rooted: Path
+
+
+@pytest.fixture(scope="module")
+def ended(on: Machine, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     # It is asked to end while the recorder is still there.
-    lasting = (
-        "systemd-run",
-        "--quiet",
-        "--unit",
-        "lasting",
-        "-p",
-        "After=vmsonar.service vmsonar-accounts.service",
-    )
-    on.run("cp", "/bin/sleep", "/bin/lasting")
-    on.run(*lasting, "/bin/lasting", "infinity")
+    order = "After=vmsonar.service vmsonar-accounts.service"
+    start(on, "lasting", "sleep", "infinity", properties=(order,))
     wait_for_more(on)
     on.power_off()
-    container, limit = (on.copy_out("/root", tmp_path / "root") / "container").read_text().split()
-    found = []
-    bundles = sorted(on.copy_out("/srv/results", tmp_path / "results").iterdir())
-    # Where the books come after the last sample, nothing tells the signal.
-    assert said(bundles, "lasting").endswith(("SIGTERM at shutdown", "at the same time as the shutdown"))
-    memory = "for lack of memory in the machine or a control group"
-    assert said(bundles, "hungry").startswith(f"SIGKILL by the kernel, {memory}")
-    for bundle in bundles:
+    place = tmp_path_factory.mktemp("ended")
+    noted = (on.copy_out("/root", place / "root") / "containers").read_text().split()
+    bundles = sorted(on.copy_out("/srv/results", place / "results").iterdir())
+    rooted = on.copy_out(ROOTED, place / "rooted")
+    return Ended(*noted, bundles, rooted)
+
+
+def jobs_of(*paths: Path) -> list[JobUse]:
+    with opened(paths, InspectionSettings()) as found:
+        return list(found.jobs)
+
+
+def test_the_end_of_each_program_is_named(ended):
+    words = {job.command: job.ending.words for job in jobs_of(*ended.bundles)}
+    found = {name: words.get(name) or "" for name in SENTENCES}
+    assert [name for name, told in found.items() if not re.fullmatch(SENTENCES[name], told)] == [], found
+
+
+def test_what_was_killed_a_while_before_the_shutdown_is_not_its_work(ended):
+    (job,) = [job for job in jobs_of(*ended.bundles) if job.container_id == ended.container]
+    assert job.ending.words == "SIGKILL, sender unknown"
+
+
+def test_a_containers_own_quota_is_named_with_its_end(ended):
+    (job,) = [job for job in jobs_of(ended.rooted) if job.container_id == ended.full]
+    assert re.fullmatch(FULL, job.ending.words), job.ending.words
+    assert job.ending.cause == "disk_full"
+
+
+def test_what_happened_is_in_the_bundle_of_the_orderly_end(ended):
+    """All that the tests before did to this machine."""
+    container, limit, found = ended.container, ended.limit, []
+    for bundle in ended.bundles:
         report = verify_path(bundle)
         assert report.ok, report.findings
         with open_archive(bundle) as archive:
@@ -259,5 +441,10 @@ def test_what_happened_is_in_the_bundle_of_the_orderly_end(on, tmp_path: Path):
     assert "busy" in {info.name for sample in found for info in sample.container_info}
     lost = [gap.lost for sample in found for gap in sample.gap if gap.reason == "disk_full"]
     assert sum(number or 0 for number in lost) >= 1
+    infos = [info for sample in found for info in sample.job_info]
+    slowed = {info.pgid for info in infos if info.command == "slowed"}
+    assert (
+        max(row.throttled_time or 0 for sample in found for row in sample.job if row.pgid in slowed) > 10**8
+    )
     first = min(sample.boottime for sample in found)
     print(f"boot to the first sample: {first / 1e9:.1f} s")

@@ -26,7 +26,7 @@ RECORDERS = (
 #: The last is the unit as it is installed.
 WITH_ACCOUNTS = ("vmsonar", "accounts-5s")
 NAMES = [*(recorder.name for recorder in RECORDERS), "vmsonar"]
-FEW_TICKS, IDLE_TICKS = 3, 2
+FEW_TICKS = 3
 DOCTOR = ("runuser", "-u", "vmsonar", "--", "vmsonar", "doctor", "--json")
 
 
@@ -90,7 +90,7 @@ def test_that_the_kernel_does_not_tell_is_said(played: Played, name: str) -> Non
 
 def test_doctor_says_what_it_takes(played: Played) -> None:
     for found in played.doctor.values():
-        births = found["births and deaths between samples"]
+        births = found["births and deaths between samples, and how they ended"]
         assert not births["available"]
         assert births["remedy"].startswith("Linux 6.6 or later")
     item = "exact accounts of processes that ended"
@@ -109,15 +109,16 @@ def test_cpu_time_is_right_or_within_its_bounds(played: Played, name: str, job: 
         assert job in ("seven", "killed")
         return
     value, low, high = figure(played, name, job)
-    is_right = abs(value - truth.cpu) <= max(0.02 * truth.cpu, FEW_TICKS)
-    assert is_right or low - FEW_TICKS <= truth.cpu <= high + FEW_TICKS, f"{value} [{low}, {high}]: {truth}"
+    slack = max(0.02 * truth.cpu, FEW_TICKS)
+    is_right = truth.cpu - slack <= value <= truth.cpu + truth.forks + slack
+    is_within = low - FEW_TICKS <= truth.cpu + truth.forks and truth.cpu <= high + FEW_TICKS
+    assert is_right or is_within, f"{value} [{low}, {high}]: {truth}"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_on_a_job_that_slept(played: Played, name: str) -> None:
-    # The fork, before it enters its control group, is its own time too, and slow in this guest.
-    started = played.jobs["sleeper"].cpu + FEW_TICKS
-    assert figure(played, name, "sleeper")[0] <= started + IDLE_TICKS
+    sleeper = played.jobs["sleeper"]
+    assert figure(played, name, "sleeper")[0] <= sleeper.cpu + sleeper.forks + FEW_TICKS
 
 
 @pytest.mark.parametrize("name", ["alone-1s", "alone-5s"])

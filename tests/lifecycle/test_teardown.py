@@ -19,7 +19,8 @@ from tests.making.load import Recorder
 from tests.parts import requires
 from tests.real.s3 import S3Server
 from tests.real.wait import wait_until
-from vmsonar.config.schema import Config, Save
+from vmsonar.config.schema import Config
+from vmsonar.config.shipping import Save
 from vmsonar.health.doctor import examine_save
 from vmsonar.lifecycle.step import OutOfTime, timed_call
 from vmsonar.lifecycle.target import parse_target

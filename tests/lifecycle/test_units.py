@@ -1,23 +1,27 @@
 """The units beside the recorder, each run by systemd as it is shipped: forward, derive, increments, single samples."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 from vmsonar_archive.verify.path import verify_path
 
-from tests.lifecycle.conftest import WHEELS
+from tests.lifecycle.conftest import REPOSITORY, WHEELS
 from tests.making.load import Recorder
 from tests.parts import requires
 from tests.real.guest import Guest
 from tests.real.wait import wait_until
+from vmsonar.fleet.serve.access import new_token
 from vmsonar.lifecycle.cloud_init import Site, user_data
 
 pytestmark = requires("systemd_guest")
 ARCHIVE = "/var/lib/vmsonar"
 VMSONAR = "/opt/vmsonar/bin/vmsonar"  # uninstalling takes the link to it away
 FORWARD = {"to": "http", "url": "http://127.0.0.1:8099/", "cluster": "lab", "tls": {"use": "none"}}
-CONFIG = {"interval": "1s", "save": {"to": "/srv/results"}, "forward": FORWARD}
+FLEET = {"sources": ["/srv/results"], "every": "1s"}
+CONFIG = {"interval": "1s", "save": {"to": "/srv/results"}, "forward": FORWARD, "fleet": FLEET}
 # Writes down the topic and key of every record that is posted to it.
 RECEIVER = """
 import json
@@ -69,6 +73,20 @@ def test_records_are_forwarded_as_they_are_recorded(guest):
     guest.run("systemctl", "disable", "--now", "vmsonar-forward")
 
 
+def test_prometheus_is_answered(guest):
+    asks = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9798/metrics').read().decode())"
+    assert guest.run("systemctl", "is-enabled", "vmsonar-metrics", check=False).stdout == "disabled\n"
+    guest.run("systemctl", "start", "vmsonar-metrics")
+
+    def answered() -> bool:
+        done = guest.run("/opt/vmsonar/bin/python", "-c", asks, check=False)
+        return 'vmsonar_node_cpu_seconds_total{mode="user"}' in done.stdout
+
+    wait_until(answered, 60, journal(guest, "vmsonar-metrics"))
+    assert guest.run("systemctl", "show", "-P", "NRestarts", "vmsonar-metrics").stdout == "0\n"
+    guest.run("systemctl", "stop", "vmsonar-metrics")
+
+
 def test_an_increment_goes_out_and_verifies(guest, tmp_path):
     assert guest.run("systemctl", "is-active", "vmsonar-increment.timer").stdout == "active\n"
     guest.run("systemctl", "restart", "vmsonar")  # seals what there is
@@ -78,6 +96,46 @@ def test_an_increment_goes_out_and_verifies(guest, tmp_path):
     report = verify_path(bundles[-1])
     assert report.ok, report.findings
     assert report.samples > 0
+
+
+# What the server needs, from a folder; Debian's own venv has no pip.
+INSTALL = """
+export PYTHONPATH=$(echo $1/pip-*.whl)
+/opt/vmsonar/bin/python -m pip install --quiet --no-index --find-links $1 'vmsonar[serve]'
+mkdir -p /etc/systemd/system/vmsonar-collect.service.d
+printf '[Service]\\nReadWritePaths=/srv/results\\n' >/etc/systemd/system/vmsonar-collect.service.d/bundles.conf
+echo "tokens: [{name: root, sha256: $2, role: admin}]" >/etc/vmsonar/access.yaml
+systemctl daemon-reload
+systemctl start vmsonar-increment vmsonar-collect vmsonar-serve
+"""
+ASK = """
+import sys, urllib.request as r
+asked = r.Request("http://127.0.0.1:8060/api/v1/machines", headers={"Authorization": f"Bearer {sys.argv[1]}"})
+print(r.urlopen(asked).read().decode())
+"""
+
+
+def test_a_fleet_is_collected_and_served(guest, tmp_path):
+    """With all that the units take away: the database and the tables work within it."""
+    wheels, (token, kept) = tmp_path / "wheels", new_token()
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--wheel-dir", str(wheels), "pip", f"{REPOSITORY}[serve]"], check=True, timeout=600)
+    guest.copy_in(wheels, "/opt/serve-wheels")
+    guest.run("sh", "-c", INSTALL, "sh", "/opt/serve-wheels", kept)
+
+    def answered() -> bool:
+        done = guest.run("/opt/vmsonar/bin/python", "-c", ASK, token, check=False)
+        return '"hostname":"units"' in done.stdout
+
+    for unit in ("vmsonar-collect", "vmsonar-serve"):
+        assert guest.run("systemctl", "is-active", unit).stdout == "active\n", journal(guest, unit)
+    wait_until(answered, 90, journal(guest, "vmsonar-serve"))
+    for unit in ("vmsonar-collect", "vmsonar-serve"):
+        assert guest.run("systemctl", "show", "-P", "NRestarts", unit).stdout == "0\n"
+        guest.run("systemctl", "stop", unit)
+        assert guest.run("systemctl", "show", "-P", "Result", unit).stdout == "success\n", journal(
+            guest, unit
+        )
 
 
 def test_finished_days_become_tables(guest, tmp_path):

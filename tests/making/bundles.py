@@ -1,6 +1,7 @@
 """Archives for the tests of bundles, as a daemon would have left them."""
 
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from vmsonar_archive.format.identity import NodeIdentity
@@ -56,14 +57,20 @@ def rows_at(number: int, fresh: bool, processes: int = 3) -> dict[str, list[byte
 
 
 def fill(
-    writer: ArchiveWriter, samples: int, begin: datetime = START, step: float = 10.0, first: int = 0
+    writer: ArchiveWriter,
+    samples: int,
+    begin: datetime = START,
+    step: float = 10.0,
+    first: int = 0,
+    processes: int = 3,
 ) -> None:
     """Appends samples, and a sysinfo before the first one."""
     start = boottime_at(begin)
     writer.append_sysinfo(
         SysInfo(time=begin, seq=0, run="", boot=BOOT, boottime=start, hostname_short="web1", cpus=2)
     )
-    append_samples(writer, samples, rows_at, start=begin, seconds=step, first=first)
+    rows_of = partial(rows_at, processes=processes)
+    append_samples(writer, samples, rows_of, start=begin, seconds=step, first=first)
 
 
 def make_archive(root: Path, samples: int = 40) -> Path:

@@ -71,6 +71,7 @@ class Recorder:
             cpu_model="Intel(R) Xeon(R) Platinum 8488C", cpus=machine.cpus, memory_total=machine.memory,
             ticks_per_second=TICKS, cards=cards, interval=machine.interval * 1000, virtualization="kvm",
             vmsonar_version="0.1.0", core_siblings=machine.core_siblings, instance_id=machine.instance_id,
+            config=machine.config,
         )  # fmt: skip
 
     def _advance(self, second: float) -> None:
@@ -173,6 +174,7 @@ class Recorder:
             memory_free=int(machine.memory - used), memory_available=int(machine.memory - used),
             swap_total=0, swap_free=0, pages_swapped_in=self._total("swapped"),
             pages_swapped_out=self._total("swapped"), major_page_faults=self._total("all:faults"), oom_kills=ooms,
+            **machine.ceilings,
         )  # fmt: skip
 
     def _cpu(self, number: int, second: float) -> CpuRow:
@@ -285,7 +287,7 @@ class Recorder:
             job_source="slurm" if load.job_id else "process_group", user_name=load.user, user_id=1000,
             user_source="uid", started=self.machine.start + timedelta(seconds=load.begin),
             first_seen=self.machine.start + timedelta(seconds=load.begin), program=load.command.split()[0],
-            command=load.command, container_id=load.container,
+            command=load.command, container_id=load.container, **load.ulimits,
         )  # fmt: skip
 
     def _processes(self, load: Load, second: float) -> list[Row]:

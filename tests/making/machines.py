@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from vmsonar_archive.format.identity import NodeIdentity
 from vmsonar_archive.records import EventRow, GapRow, Row
 
@@ -51,6 +52,8 @@ class Load:
     #: What samples find its processes in: R runs or waits for a core.
     state: str = "S"
     totals: dict[str, float] = field(default_factory=dict)
+    #: Its user's own limits.
+    ulimits: dict[str, int] = field(default_factory=dict)
     #: What its own control group counts at a second.
     group: Callable[[float], dict[str, Any]] = lambda _: {}
 
@@ -110,6 +113,8 @@ class Machine:
     core_siblings: list[list[int]] | None = None
     cpu_busy: dict[int, float] = field(default_factory=dict)
     instance_id: str | None = None
+    #: The configuration that sysinfo shows.
+    config: dict[str, msgspec.Raw] | None = None
     silent: tuple[tuple[float, float], ...] = ()
     gaps: list[tuple[float, GapRow]] = field(default_factory=list)
     events: list[tuple[float, EventRow]] = field(default_factory=list)
@@ -118,6 +123,8 @@ class Machine:
     kills: tuple[float, ...] = ()
     #: What jobs read and write does not go to the disk, but to a share.
     remote: bool = False
+    #: What the machine has, and can have at most, by the names of a node's row.
+    ceilings: dict[str, int] = field(default_factory=dict)
     start: datetime = START
 
     def record(self, root: Path, seconds: float) -> Path:

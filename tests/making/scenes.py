@@ -1,8 +1,11 @@
 """Workloads whose truth is known, each on a machine of eight cores and 32 GiB for half an hour."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
-from tests.making.machines import GIB, MIB, Box, Load, Machine, box_id, gpu_id
+from vmsonar_archive.records import EventRow
+
+from tests.making.machines import GIB, MIB, START, Box, Load, Machine, box_id, gpu_id
 
 SECONDS = 1800
 CORES = 8
@@ -61,11 +64,48 @@ def out_of_memory() -> Machine:
     return Machine(loads=[load, other], boxes=[box])
 
 
+def own_limit() -> Machine:
+    """A job is killed at the limit of a control group of its own, and most of the machine's memory is free."""
+
+    def group(second: float) -> dict[str, int]:
+        met = int(second >= 1200)
+        return {"memory_limit": 2 * GIB, "oom_kills": met, "memory_max_events": 9 * met}
+
+    load = Load(100, "python3 fit.py", begin=0, end=1205, cores=5, memory=2 * GIB, group=group)
+    ended = EventRow(event_type="exit", subject="job", pgid=100, pid=100, start_ticks=load.start_ticks,
+                     exit_signal=9, exit_source="accounts", happened=START + timedelta(seconds=1198))  # fmt: skip
+    other = Load(300, "./simulate", begin=0, cores=2, memory=12 * GIB)
+    return Machine(loads=[load, other], kills=(1198,), events=[(1200, ended)])
+
+
+def limited_container_thrashes() -> Machine:
+    """A container reads its own pages back all the time, and most of the machine's memory is free."""
+    box = Box(box_id(7), "trainer", limit=4 * GIB)
+    load = Load(
+        100, "python3 fit.py", begin=0, cores=3, memory=3.9 * GIB, faults=500, container=box.container_id
+    )
+    other = Load(300, "./simulate", begin=0, cores=2, memory=12 * GIB)
+    return Machine(loads=[load, other], boxes=[box], pressure={"memory": 0.4})
+
+
+def just_full() -> Machine:
+    """Three tasks are ready for two cores at every look, and pressure says that none waits."""
+    load = Load(100, "./simulate", begin=0, cores=1.95, memory=20 * GIB)
+    return Machine(loads=[load], cpus=2, runnable=4)
+
+
 def churn() -> Machine:
     """Shells start two thousand processes a second, each for 3 ms."""
     return Machine(
         loads=[Load(100, "bash tidy.sh", begin=0, cores=6, memory=20 * GIB, births=2000)], forks=2000.0
     )
+
+
+def polling() -> Machine:
+    """Beside healthy work a shell asks four times a second; as many starts, and they cost nobody anything."""
+    machine = healthy()
+    machine.loads.append(Load(200, "bash watch.sh", begin=0, cores=0.01, births=4))
+    return machine
 
 
 def build() -> Machine:
@@ -119,7 +159,13 @@ SCENES: dict[str, tuple[Callable[[], Machine], set[str]]] = {
     "memory_hog": (memory_hog, {"job_thrashing", "thrashing", "memory_nearly_full"}),
     "idle_gpu": (idle_gpu, {"gpu_reserved_idle"}),
     "out_of_memory": (out_of_memory, {"container_out_of_memory", "job_out_of_memory"}),
+    "own_limit": (own_limit, {"job_out_of_memory"}),
+    "limited_container_thrashes": (
+        limited_container_thrashes, {"job_thrashing_at_limit", "container_limit_near"},
+    ),
+    "just_full": (just_full, set()),
     "churn": (churn, {"churn", "fork_churn"}),
+    "polling": (polling, set()),
     "build": (build, set()),
     "short_lived": (short_lived, {"short_lived", "fork_churn"}),
     "io_bound": (io_bound, {"io_bound", "disk_saturated", "cores_far_from_used"}),
@@ -127,4 +173,4 @@ SCENES: dict[str, tuple[Callable[[], Machine], set[str]]] = {
     "throttled": (throttled, {"throttled"}),
     "hogging": (hogging, {"hogging", "cores_saturated"}),
     "idle_machine": (idle_machine, {"machine_idle", "memory_far_from_full"}),
-}
+}  # fmt: skip

@@ -23,8 +23,8 @@ SECONDS = 60
 ITERATIONS = 4096
 
 
-def create_topic(client: dict[str, str], name: str, settings: dict[str, str]) -> None:
-    topic = NewTopic(name, num_partitions=1, replication_factor=1, config=settings)
+def create_topic(client: dict[str, str], name: str, settings: dict[str, str], partitions: int = 1) -> None:
+    topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
     admin = AdminClient(client)
     admin.create_topics([topic])[name].result(SECONDS)
 

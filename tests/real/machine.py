@@ -81,13 +81,14 @@ class Machine:
         """Writes a file to the disk of a machine that is off."""
         self.change('mkdir -p "$(dirname "$1")"; cat > "$1"; chmod "$2" "$1"', name, f"{mode:o}", text=text)
 
-    def boot(self) -> None:
-        """Starts it; returns when it answers, which is long before all units are up."""
+    def boot(self, *disks: Path) -> None:
+        """Starts it, with more disks as /dev/ubdb and so on; returns when it answers, long before all units are up."""
         assert not self.is_running, "the machine is already on"
         ours, theirs = socket.socketpair()
         line = theirs.fileno()
         command = ["linux.uml", f"ubd0={self.disk}", "root=/dev/ubda", "rw", f"mem={self._memory}", "con=null",
                    "con0=null,fd:1", "ssl=null", f"ssl0=fd:{line},fd:{line}", "ssl1=null,fd:2",
+                   *(f"ubd{number}={disk}" for number, disk in enumerate(disks, 1)),
                    f"uml_dir={self.folder}/", "umid=control", "cloud-init=disabled", "quiet"]  # fmt: skip
         with theirs, (self.folder / "console").open("ab") as console, self.said.open("wb") as said:
             self._process = subprocess.Popen(

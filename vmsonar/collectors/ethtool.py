@@ -1,9 +1,9 @@
 """What a network driver counts beside the kernel, by ioctl(2) SIOCETHTOOL; anybody may ask (linux/ethtool.h)."""
 
-import ctypes
 import fcntl
 import socket
 import struct
+from array import array
 from collections.abc import Callable, Mapping
 
 _SIOCETHTOOL = 0x8946
@@ -54,9 +54,9 @@ class Statistics:
 
     def _ask(self, question: bytes, room: int) -> bytes:
         # More room than asked for: a driver may have got more counters since it told their number.
-        buffer = ctypes.create_string_buffer(question, len(question) + room + _MOST * 8)
-        asked = _IFREQ.pack(self._interface, ctypes.addressof(buffer))
+        buffer = array("B", question.ljust(len(question) + room + _MOST * 8, b"\0"))
+        asked = _IFREQ.pack(self._interface, buffer.buffer_info()[0])
         # Any socket will do, and the recorder's unit allows this family.
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as any_socket:
             self._ioctl(any_socket.fileno(), _SIOCETHTOOL, asked)
-        return buffer.raw[: len(question) + room]
+        return bytes(buffer[: len(question) + room])

@@ -37,6 +37,8 @@ def install_command(
         bool, flag("--save", "Bring what was recorded to safety: all along, and at shutdown.")
     ] = False,
     forward: Annotated[bool, flag("--forward", "Send records on as the configuration says.")] = False,
+    metrics: Annotated[bool, flag("--metrics", "Answer Prometheus on 127.0.0.1:9798.")] = False,
+    serve: Annotated[bool, flag("--serve", "Serve a fleet on 127.0.0.1:8060.")] = False,
     root: Annotated[Path, option("DIR", "Install into this tree, an image for example.")] = Path("/"),
     json: JsonOption = False,
 ) -> int:
@@ -53,7 +55,15 @@ def install_command(
     installer.check_program()
     if accounts and one_shot:
         raise UsageError("--accounts needs a recorder that stays: leave --one-shot out")
-    choice = Choice(one_shot=one_shot, process_io=process_io, save=save, forward=forward, accounts=accounts)
+    choice = Choice(
+        one_shot=one_shot,
+        process_io=process_io,
+        save=save,
+        forward=forward,
+        accounts=accounts,
+        metrics=metrics,
+        serve=serve,
+    )
     written = installer.install(choice, start=start)
     enabled = installer.enabled(choice)
     if json:
@@ -116,6 +126,10 @@ def cloud_init_command(
     docker: Annotated[bool, flag("--docker", "Also install what asks the container engine.")] = False,
     nvidia: Annotated[bool, flag("--nvidia", "Also install what asks the NVIDIA driver.")] = False,
     kafka: Annotated[str | None, option("HOST:PORT,…", "Forward to these brokers.")] = None,
+    serve: Annotated[bool, flag("--serve", "Serve a fleet: make the server of this VM.")] = False,
+    access: Annotated[
+        Path | None, option("FILE", "Who may ask it, as for vmsonar serve; holds hashes of tokens only.")
+    ] = None,
 ) -> int:
     """Prints a part for cloud-init, to be used alone or merged with other parts.
 
@@ -125,13 +139,14 @@ def cloud_init_command(
     """
     if sum(one is not None for one in (wheels, single, index)) > 1:
         raise UsageError("--wheels, --single-file and --index exclude each other: give one of them")
-    choices = Choices(interval, upload_url, token_file, notice, cluster, kafka, docker, nvidia)
+    choices = Choices(interval, upload_url, token_file, notice, cluster, kafka, docker, nvidia, serve)
     chosen = {
         "--process-io": process_io,
         "--accounts": accounts,
         "--one-shot": one_shot,
         "--save": save or upload_url is not None or notice is not None,
         "--forward": kafka is not None,
+        "--serve": serve,
     }
     options = tuple(name for name, wanted in chosen.items() if wanted)
     site = Site(
@@ -141,6 +156,20 @@ def cloud_init_command(
         extras=extras_for(choices, saves=chosen["--save"]),
         config=config_for(choices),
         options=options,
+        access=_access_file(access, serve=serve),
     )
     sys.stdout.write(user_data(site))
     return Exit.OK
+
+
+def _access_file(path: Path | None, *, serve: bool) -> str | None:
+    """The text of a file of tokens; refuses one that the server would refuse."""
+    if path is None:
+        return None
+    if not serve:
+        raise UsageError("--access is for a server: give --serve too")
+    # Here, because nobody else needs it.
+    from vmsonar.fleet.serve.access import read_access
+
+    read_access(path)
+    return path.read_text(encoding="utf-8")

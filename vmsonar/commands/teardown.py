@@ -87,7 +87,7 @@ def _tell(saved: Saved, json: bool) -> None:
         say(f"vmsonar teardown: not all records are forwarded{why}; the archive holds them", sys.stderr)
     if saved.undeliverable:
         say(
-            f"vmsonar teardown: the receiver refused {saved.undeliverable} messages, which are undeliverable: "
-            "see vmsonar status; the archive holds them",
+            f"vmsonar teardown: the receiver refused {saved.undeliverable} messages or points, which are "
+            "undeliverable: see vmsonar status; the archive holds them",
             sys.stderr,
         )

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,9 +29,19 @@ DEFAULT_CONFIG = Path("/etc/vmsonar/config.yaml")
 
 def user_archive(environment: Mapping[str, str] = os.environ) -> Path:
     """The archive of an ordinary user."""
-    state = environment.get("XDG_STATE_HOME", "")
-    home = Path(environment.get("HOME") or "~").expanduser()
-    return (Path(state) if os.path.isabs(state) else home / ".local" / "state") / "vmsonar"
+    if os.path.isabs(state := environment.get("XDG_STATE_HOME", "")):
+        return Path(state) / "vmsonar"
+    return Path(environment.get("HOME") or _home()) / ".local" / "state" / "vmsonar"
+
+
+def _home() -> str:
+    """By the user id: expanduser takes an empty HOME for one."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:  # a user id without a name, as containers have
+        raise FileNotFoundError("no home directory is known: set HOME or XDG_STATE_HOME") from None
 
 
 def archive_to_write(
@@ -49,8 +60,10 @@ def archive_to_read(
     """The archive that a question is about: one's own where there is one, or the system's."""
     if (named := _named(given, configured, environment)) is not None:
         return named
-    own = archive_to_write(None, None, environment)
-    return own if (own / "archive.json").exists() else SYSTEM_ARCHIVE
+    with suppress(FileNotFoundError):  # a user without a home has none of their own
+        own = archive_to_write(None, None, environment)
+        return own if (own / "archive.json").exists() else SYSTEM_ARCHIVE
+    return SYSTEM_ARCHIVE
 
 
 def _named(given: Path | None, configured: str | None, environment: Mapping[str, str]) -> Path | None:

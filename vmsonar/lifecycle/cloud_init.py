@@ -14,6 +14,7 @@ from vmsonar.lifecycle.target import parse_target
 
 _SETUP = "/usr/local/sbin/vmsonar-setup"
 _REQUIREMENTS = "/etc/vmsonar/requirements.txt"
+_ACCESS = "/etc/vmsonar/access.yaml"
 #: What cloud-init itself does not check: a misspelt top-level key is silently ignored.
 KNOWN_KEYS = {"write_files", "runcmd", "merge_how"}
 #: What the reader of the document is told.
@@ -48,6 +49,8 @@ class Site:
     config: dict[str, Any] = field(default_factory=dict)
     #: Options of `vmsonar install`.
     options: tuple[str, ...] = ()
+    #: Of a server, who may ask it.
+    access: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class Choices:
     kafka: str | None = None
     docker: bool = False
     nvidia: bool = False
+    serve: bool = False
 
 
 def config_for(choices: Choices) -> dict[str, Any]:
@@ -92,6 +96,7 @@ def extras_for(choices: Choices, *, saves: bool) -> tuple[str, ...]:
     """The extras that these options need."""
     needed = {
         "docker": choices.docker,
+        "serve": choices.serve,
         "gpu": choices.nvidia,
         "kafka": choices.kafka is not None,
         "s3": (choices.upload_url or "").startswith("s3:"),
@@ -108,6 +113,8 @@ def user_data(site: Site) -> str:
     written = [("/etc/vmsonar/config.yaml", "0644", content), (_SETUP, "0755", script)]
     if site.index is not None:
         written.append((_REQUIREMENTS, "0644", site.index[1]))
+    if site.access is not None:
+        written.append((_ACCESS, "0644", site.access))
     document: dict[str, Any] = {
         "merge_how": _MERGE,
         "write_files": [dict(zip(("path", "permissions", "content"), file, strict=True)) for file in written],
@@ -119,6 +126,8 @@ def user_data(site: Site) -> str:
         # Nobody else can tell the builder of the wheels before the boot.
         wanted = ",".join(site.extras)
         text += f"# What is installed must hold these extras: make wheelhouse NODE_EXTRAS={wanted}\n"
+    if "--serve" in site.options and site.access is None:
+        text += f"# Nothing is served until {_ACCESS} says who may ask: give --access FILE, or put it on the image\n"
     for key, value in document.items():
         part = yaml.dump({key: value}, Dumper=_Readable, sort_keys=False, width=110)
         text += f"# {_REASONS[key]}\n{part}"

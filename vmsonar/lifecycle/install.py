@@ -28,7 +28,13 @@ _PRESET = Path("etc/systemd/system-preset/50-vmsonar.preset")
 #: What every unit runs.
 _PROGRAM = Path("opt/vmsonar/bin/python")
 #: What stays unless it is purged.
-_KEPT = ("var/lib/vmsonar", "var/lib/vmsonar-bundles", "var/lib/vmsonar-forward", "etc/vmsonar")
+_KEPT = (
+    "var/lib/vmsonar",
+    "var/lib/vmsonar-bundles",
+    "var/lib/vmsonar-forward",
+    "var/lib/vmsonar-fleet",
+    "etc/vmsonar",
+)
 _SAVERS = ("vmsonar-bundle.service", "vmsonar-increment.service", "vmsonar-notice.service")
 
 
@@ -52,6 +58,10 @@ class Choice:
     save: bool = False
     #: Forward records as the configuration says.
     forward: bool = False
+    #: Answer Prometheus' scrapes on loopback.
+    metrics: bool = False
+    #: Serve a fleet on loopback.
+    serve: bool = False
     #: Read the account of every process that ends, by a companion with CAP_NET_ADMIN.
     accounts: bool = False
 
@@ -118,12 +128,18 @@ class Installer:
             units.append("vmsonar-containers.service")
         if choice.accounts and not choice.one_shot:
             units.append("vmsonar-accounts.service")
+        if self._config.collectors.slurm != "none" and not choice.one_shot:
+            units.append("vmsonar-slurm.service")
         if choice.save:
             units += ["vmsonar-bundle.service", "vmsonar-increment.timer"]
         if choice.save and self._config.save.notice != "none":
             units.append("vmsonar-notice.service")
         if choice.forward:
             units.append("vmsonar-forward.service")
+        if choice.metrics:
+            units.append("vmsonar-metrics.service")
+        if choice.serve:
+            units.append("vmsonar-serve.service")
         if self.has_pyarrow:
             units.append("vmsonar-derive.timer")
         return units

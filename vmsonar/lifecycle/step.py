@@ -18,7 +18,7 @@ from vmsonar_archive.system.children import python
 from vmsonar_archive.system.errors import Exit, UsageError, VmsonarError
 from vmsonar_archive.system.rights import refuse_exchangeable
 
-from vmsonar.config.schema import Save
+from vmsonar.config.shipping import Save
 from vmsonar.lifecycle.target import SaveTarget, parse_target
 
 T = TypeVar("T")

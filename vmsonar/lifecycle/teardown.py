@@ -17,7 +17,7 @@ from vmsonar_archive.system.errors import UsageError, VmsonarError
 from vmsonar_archive.system.rights import work_as_owner
 from vmsonar_archive.write.lock import holder
 
-from vmsonar.config.schema import Forward, Save
+from vmsonar.config.shipping import Forward, Save
 from vmsonar.forward.state import is_all_sent, read_status
 from vmsonar.host.roots import SYSTEM_FORWARD_STATE, forward_state
 from vmsonar.lifecycle.step import OutOfTime, Saved, TeardownStep, run_step, waiting_bundles

@@ -18,8 +18,11 @@ from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.read.reader import open_archive
 from vmsonar_archive.records import KINDS as ROWS
 from vmsonar_archive.records import (
+    BatchJobRow,
     Capability,
     Card,
+    CgroupRow,
+    ClusterRow,
     CommandRunRow,
     ContainerInfoRow,
     ContainerRow,
@@ -81,6 +84,35 @@ def _rows() -> dict[str, list[bytes]]:
                 cgroup=f"/docker/canary/{CONTAINER}",
             )
         ],
+        "cgroup": [
+            CgroupRow(
+                cgroup="/system.slice/canary.service",
+                cgroup_kind="service",
+                unit_name="canary.service",
+                batch_job="778899",
+            )
+        ],
+        "batch_job": [
+            BatchJobRow(
+                batch_job="778899",
+                array_job="778898",
+                het_job="778897",
+                cluster_name="canary-cluster",
+                job_name="canary-name",
+                user_name="canary-user",
+                account="canary-account",
+                project="canary-project",
+                qos="canary-qos",
+                partition_name="canary-partition",
+                reservation="canary-reservation",
+                node_names="canary[1-3]",
+            )
+        ],
+        "cluster": [
+            ClusterRow(
+                cluster_name="canary-cluster", partition_name="canary-partition", node_names="canary[1-3]"
+            )
+        ],
         "process_info": [
             ProcessInfoRow(
                 series_id="12121212-aaaa-bbbb-cccc-dddddddddddd",
@@ -92,6 +124,7 @@ def _rows() -> dict[str, list[bytes]]:
                 command="python /home/canary/train.py",
                 container_id=CONTAINER,
                 cgroup="/user.slice/canary.slice",
+                libraries="canary-library",
             )
         ],
         "job_info": [

@@ -25,9 +25,9 @@ def told(*records, boot="one", run="r", every=10):
     ]
 
 
-def end(records, followed=True, live=False):
+def end(records, followed=True):
     (tail,) = boot_tails(records)
-    return machine_end(tail, followed, live)
+    return machine_end(tail, followed)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,6 @@ def test_without_one_it_depends_on_what_comes_after():
     records = told([STARTED], [], [])
     assert end(records).how == Ending.NO_FAREWELL
     assert end(records, followed=False).how == Ending.UNKNOWN
-    assert end(records, followed=False, live=True).how == Ending.STILL_RUNNING
 
 
 def test_a_farewell_that_was_followed_by_more_is_none():
@@ -55,7 +54,7 @@ def test_single_samples_never_say_farewell():
     assert end(told([], [], [], run="")).how == Ending.UNKNOWN
 
 
-@pytest.mark.parametrize("last", [[stop("poweroff")], []])
+@pytest.mark.parametrize("last", [[stop("poweroff")], [], [stop(None)]])
 def test_a_notice_explains_the_end_that_follows_it(last):
     found = end(told([STARTED], [NOTICE], last))
     assert found.how == Ending.RECLAIM_NOTICE

@@ -7,14 +7,18 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from vmsonar_archive.format.identity import NodeIdentity
 from vmsonar_archive.format.journal import Ledger
+from vmsonar_archive.format.lines import encode_row
 from vmsonar_archive.read.reader import last_sample, open_archive
+from vmsonar_archive.records import ProcessInfoRow
 from vmsonar_archive.system.errors import FormatError, Locked
 from vmsonar_archive.write.budget import Budget
 from vmsonar_archive.write.lock import holder
 
 from tests.making.archives import (
+    BOOT,
     NODE,
     START,
     check,
@@ -23,6 +27,7 @@ from tests.making.archives import (
     open_writer,
     read_seqs,
     record,
+    rows,
     segments,
 )
 
@@ -206,3 +211,44 @@ def test_finished_hours_are_recompressed_by_a_child(tmp_path):
     assert len(read_seqs(root)) == 100
     assert check(root).ok
     assert ledger(root).current[str(path.relative_to(root))].op == "recompress"
+
+
+LONG = ProcessInfoRow(series_id="", pid=1, start_ticks=1, command="x" * 2000)
+
+
+@pytest.mark.parametrize(
+    ("filler", "count"),
+    [
+        (LONG, 12_000),  # bytes
+        (replace(LONG, command="{" * 2000), 200),  # what could be objects
+        (replace(LONG, command="," * 2000), 700),  # what could be values
+    ],
+)
+def test_what_no_line_can_hold_is_left_out_and_the_rest_recorded(tmp_path, filler, count):
+    writer = open_writer(tmp_path)
+    small = encode_row(ProcessInfoRow(series_id="", pid=2, start_ticks=1))
+    given = rows(1, 3) | {"process_info": [small, *[encode_row(filler)] * count]}
+    for number in range(2):
+        writer.append(START + timedelta(seconds=number), BOOT, number, given)
+    assert writer.close()
+    with open_archive(tmp_path) as archive:
+        samples = list(archive.samples())
+    assert len(samples) == 2
+    for sample in samples:
+        assert len(sample.process) == 3
+        kept = len(sample.process_info)
+        assert count / 3 < kept < count
+        assert sample.process_info[0].pid == 2
+        (gap,) = sample.gap
+        assert (gap.collector, gap.reason) == ("archive", "too_large")
+        assert f"{count + 1 - kept} of {count + 1} rows of process_info" in gap.detail
+    assert codes(check(tmp_path)) == set()
+
+
+def test_a_large_sample_that_a_line_can_hold_is_whole(tmp_path):
+    writer = open_writer(tmp_path)
+    writer.append(START, BOOT, 1, {"process_info": [encode_row(LONG)] * 7000})
+    assert writer.close()
+    with open_archive(tmp_path) as archive:
+        (sample,) = archive.samples()
+    assert (len(sample.process_info), sample.gap) == (7000, [])
