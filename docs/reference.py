@@ -8,7 +8,8 @@ from typing import Any, get_args
 import msgspec
 from vmsonar_archive.dialect.grafana import dashboards
 from vmsonar_archive.dialect.metrics import Metric, info_name, table
-from vmsonar_archive.dialect.subjects import PLACES, help_of
+from vmsonar_archive.dialect.places import PLACES
+from vmsonar_archive.dialect.subjects import help_of
 from vmsonar_archive.records.fields import fields_of
 from vmsonar_inspect.facts.model import Story
 from vmsonar_inspect.show.answers import ROW_TYPES, Document, Summary

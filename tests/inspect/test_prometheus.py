@@ -1,5 +1,6 @@
 """Real Prometheus over what was recorded: counters are the archive's, and PromQL says what our views say."""
 
+import pickle
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,8 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 from vmsonar_archive.dialect.grafana import dashboards, promql
-from vmsonar_archive.dialect.subjects import nanoseconds
-from vmsonar_inspect.export.history import out_of_order
+from vmsonar_archive.dialect.subjects import Observer, nanoseconds
+from vmsonar_archive.format.identity import ArchiveIdentity
+from vmsonar_archive.records import JobInfoRow, JobRow
+from vmsonar_inspect.export.history import OpenMetricsFiles, out_of_order
 from vmsonar_inspect.tables.database import Tables, open_tables
 
 from tests.making.archives import BOOT
@@ -296,6 +299,41 @@ def test_a_fleet_of_machines_of_one_name(tmp_path: Path):
     import_history(files, tmp_path / "data")
     with prometheus(tmp_path) as server:
         assert server.value("count(last_over_time(vmsonar_node_load1[1y]))", 1.8e9) == 2
+
+
+@pytest.mark.parametrize("step", [0, 60])
+def test_what_is_held_does_not_grow_with_the_jobs_there_were(tmp_path: Path, step: int):
+    """Each lives for one sample; places for all, so that all have series."""
+    observer, identity = (
+        Observer(10_000),
+        ArchiveIdentity(format=1, archive="a", machine_id="m", created=BOOTED),
+    )
+    sink, held = OpenMetricsFiles(tmp_path, identity, force=True), []
+    for tick in range(0, 200):
+        pgids = range(50 * tick, 50 * tick + 50)
+        rows = [
+            JobRow(
+                pgid=n, start_ticks=1000 * tick + 500, processes=0, user_ticks=n, system_ticks=1, read_bytes=n
+            )
+            for n in pgids
+        ]
+        infos = [
+            JobInfoRow(pgid=n, start_ticks=1000 * tick + 500, series_id=f"{n}", job_id=f"{n}") for n in pgids
+        ]
+        told = sample(10 * tick + 10, job=rows, job_info=infos)
+        observer.observe(told)
+        if not step:
+            sink.take(observer, told, ended=None)
+        else:
+            sink.take(observer, told, ended=True)
+            if not told.seq % step:
+                sink.take(observer, told, ended=False)
+        if tick in (99, 199):
+            sink.finish()
+            held.append(len(pickle.dumps(vars(sink))))
+    texts = "".join(path.read_text() for path in tmp_path.glob("*.om"))
+    assert texts.count("vmsonar_job_read_bytes_total{") == 2 * 200 * 50 - 50 * (step // 10 or 1)
+    assert held[1] < 1.2 * held[0] < 100_000
 
 
 def test_a_clock_that_was_set_back_is_said_and_imported(tmp_path: Path):

@@ -23,7 +23,7 @@ from vmsonar.commands.options import (
     seconds_of,
 )
 from vmsonar.commands.output import print_json, say, tell_findings, writing_to
-from vmsonar.config.file import archive_in_question
+from vmsonar.config.file import archive_in_question, load_config
 from vmsonar.config.quantities import show_size
 from vmsonar.host.clock import Clock
 
@@ -41,6 +41,10 @@ def export_command(
     step: Annotated[
         str, option("1min", "For openmetrics, otlp-json: the last sample of each; 0s means every sample.")
     ] = "0s",
+    places: Annotated[
+        int | None,
+        option("N", "As many jobs have series at a time. [default: metrics.places]", min=0, max=10_000),
+    ] = None,
     cluster: Annotated[str, option("NAME", "Name of the cluster in Sonar's records.")] = "vmsonar",
     tables: Annotated[str | None, option("NAMES", "Tables and views for csv, with commas between.")] = None,
     force: ForceOption = False,
@@ -52,6 +56,8 @@ def export_command(
     """
     seconds = seconds_of(step, "--step")
     is_local = not output.startswith("s3://")
+    if places is None and to in ("openmetrics", "otlp-json"):
+        places = load_config(None).metrics.places
     if is_local:
         guard(Path(output), paths)
     work_as_owner(paths, output=True)
@@ -66,8 +72,8 @@ def export_command(
             told, findings = _parquet(paths, str(place), Path(scratch))
         elif to == "csv":
             told, findings = _csv(paths, Path(place), tables, force)
-        elif to != "sonar":
-            told, findings = _history(paths, to, Path(place), seconds, Path(scratch), force)
+        elif places is not None and to != "sonar":
+            told, findings = _history(paths, to, Path(place), seconds, places, Path(scratch), force)
         else:
             told, findings = _sonar(paths, Path(place), cluster, Path(scratch), force)
     if json:
@@ -124,13 +130,12 @@ def _sonar(
 
 
 def _history(
-    paths: list[str], to: str, output: Path, step: float, scratch: Path, force: bool
+    paths: list[str], to: str, output: Path, step: float, places: int, scratch: Path, force: bool
 ) -> tuple[dict[str, Any], list[Finding]]:
     from vmsonar_inspect.export.history import export_history
 
-    counts, findings = export_history(
-        _with_records(paths, scratch, "they are"), output, to, step, now=Clock().now(), force=force
-    )
+    origins = _with_records(paths, scratch, "they are")
+    counts, findings = export_history(origins, output, to, step, places, now=Clock().now(), force=force)
     return dict(counts), findings
 
 

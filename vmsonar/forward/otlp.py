@@ -1,11 +1,12 @@
 """Forwarding as OTLP over HTTP: what a sample becomes, and what a collector's answers mean."""
 
 import gzip
+from collections import deque
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
-from vmsonar_archive.dialect.history import Carried
 from vmsonar_archive.dialect.otlp import (
     logs_body,
     logs_of,
@@ -15,6 +16,7 @@ from vmsonar_archive.dialect.otlp import (
     rejected,
     resource,
 )
+from vmsonar_archive.dialect.places import Carried
 from vmsonar_archive.dialect.subjects import Described, Observer
 from vmsonar_archive.format.layout import SYSINFO
 from vmsonar_archive.format.lines import BadLine
@@ -24,6 +26,7 @@ from vmsonar_archive.system.web import Answer
 from vmsonar import __version__
 from vmsonar.forward.http import Form
 from vmsonar.forward.messages import ForwardMessage
+from vmsonar.forward.present import FIRST
 from vmsonar.forward.tail import Record
 from vmsonar.forward.translate import Translator, packed
 
@@ -66,7 +69,10 @@ class OtlpTranslator(Translator):
     def __init__(self, archive: str, places: int, carried: Carried | None, *rest: Any) -> None:
         super().__init__(*rest)
         self._archive = archive if self._redactor is None else self._redactor.identifier(archive)
-        self._observer = Observer(places, carried=carried)
+        self._observer = Observer(places)
+        self._carried = carried
+        #: The last samples that were passed over.
+        self._passed: deque[bytes] = deque(maxlen=FIRST)
         self._more: list[tuple[str, bytes]] = []
 
     def split(self, value: bytes, limit: int) -> list[bytes]:
@@ -84,10 +90,20 @@ class OtlpTranslator(Translator):
             )
         except NOT_JSON as error:
             raise BadLine(str(error)) from None
+        self._passed.append(record.line)
 
     @property
     def carried(self) -> Carried:
-        return self._observer.carried
+        return self._carried or self._observer.carried
+
+    def _resume(self, carried: Carried) -> None:
+        """Goes on as after the last acknowledged sample: with its places, starts, sums and counters."""
+        samples = []
+        for line in self._passed:
+            with suppress(BadLine):
+                samples.append(self._selection.of(self._sample(line)))
+        self._observer.resume(carried, samples)
+        self._carried = None
 
     def more(self) -> list[tuple[str, bytes]]:
         return self._more
@@ -97,6 +113,8 @@ class OtlpTranslator(Translator):
             self.learn(record)
             return None
         sample = self._sample(record.line)
+        if self._carried is not None:
+            self._resume(self._carried)
         observer = self._observer
         shown = self._selection.of(sample)
         observer.learn(sample)

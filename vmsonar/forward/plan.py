@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vmsonar_archive.dialect.history import History
+from vmsonar_archive.dialect.places import PLACES
 from vmsonar_archive.dialect.sonar import BATCH_KINDS
-from vmsonar_archive.dialect.subjects import PLACES
 from vmsonar_archive.format.identity import ArchiveIdentity
 from vmsonar_archive.format.layout import NAMESPACE_FILE, RECORD_KINDS, SAMPLE
 from vmsonar_archive.system import files

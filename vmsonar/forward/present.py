@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 from vmsonar_archive.dialect.exposition import classic, openmetrics
-from vmsonar_archive.dialect.subjects import HOLD_SECONDS, PLACES, Described, Observed, Observer
+from vmsonar_archive.dialect.places import PLACES
+from vmsonar_archive.dialect.subjects import HOLD_SECONDS, Described, Observed, Observer
 from vmsonar_archive.format.identity import read_identity
 from vmsonar_archive.format.layout import RECORD_KINDS, SAMPLE, SYSINFO
 from vmsonar_archive.format.lines import BadLine, decode_sysinfo
@@ -18,8 +19,8 @@ from vmsonar_archive.system.errors import NOT_JSON
 
 from vmsonar.forward.tail import LedgerView, Record, Tail
 
-# Samples before the newest that are looked at in the beginning: what changed lately decides who is shown.
-_FIRST = 6
+#: Samples before the newest that are looked at in the beginning: what changed lately decides who is shown.
+FIRST = 6
 # A recorder that is this late, beside three intervals, does not run: what it said last is no longer true.
 _PATIENCE_SECONDS = 60.0
 _decode = msgspec.json.Decoder(Observed).decode
@@ -91,7 +92,7 @@ class Present:
         last: deque[Record] = deque()
         for record in self._new(SAMPLE):
             last.append(record)
-            if len(last) > _FIRST:
+            if len(last) > FIRST:
                 with suppress(*NOT_JSON):
                     self._observer.learn(_decode_infos(last.popleft().line))
         for record in last:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 
-from vmsonar_archive.dialect.history import Carried
+from vmsonar_archive.dialect.places import Carried
 from vmsonar_archive.format.lines import BadLine
 from vmsonar_archive.system.errors import VmsonarError
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from vmsonar_archive.dialect.history import Carried
+from vmsonar_archive.dialect.places import Carried
 from vmsonar_archive.format.identity import read_identity
 from vmsonar_archive.format.layout import SAMPLE
 from vmsonar_archive.format.lines import finish, unchanged

@@ -6,7 +6,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from vmsonar_archive.dialect.history import Carried, History, HostName, Infos
+from vmsonar_archive.dialect.history import History, HostName, Infos
+from vmsonar_archive.dialect.places import Carried
 from vmsonar_archive.dialect.sonar import Sonar, envelope
 from vmsonar_archive.format.identity import ArchiveIdentity
 from vmsonar_archive.format.layout import SYSINFO

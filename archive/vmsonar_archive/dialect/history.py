@@ -49,15 +49,6 @@ class Infos(Stamp, kw_only=True):
     process_info: list[ProcessInfoRow] = msgspec.field(default_factory=list)
 
 
-class Carried(msgspec.Struct, frozen=True):
-    """What the metrics of the next sample depend on beside the records themselves: so they come out the same again."""
-
-    boot: str = ""
-    booted: int = 0
-    #: Each meter's last reading, when that was, and the sum.
-    meters: dict[str, tuple[int, int, int]] = {}
-
-
 class History:
     """Fed with every record in order, whether it is converted or only passed over."""
 

@@ -1,11 +1,11 @@
 """What metrics are about (disks, jobs, containers, …) as one sample after the other shows them.
 
 A subject's labels never name a process or a command line, and how many subjects of a kind there are over time is
-bounded: see `Places`. Counters are passed on raw, with the moment at which they began; but for energy meters, which
+bounded (places.py). Counters are passed on raw, with the moment at which they began; but for energy meters, which
 wrap.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -15,8 +15,8 @@ import msgspec
 from msgspec import field
 
 from vmsonar_archive.dialect.exposition import Family, label_text
-from vmsonar_archive.dialect.history import Carried
 from vmsonar_archive.dialect.metrics import Labels, Metric, ViewRow, info_help, info_name, table
+from vmsonar_archive.dialect.places import PLACES, Carried, Key, Meters, Places
 from vmsonar_archive.records import (
     KINDS,
     SERIES_KEYS,
@@ -41,10 +41,6 @@ from vmsonar_archive.records import (
     SysInfo,
 )
 
-#: How many subjects of a kind have series at a time, unless told otherwise.
-PLACES = 100
-#: A place changes hands at most this often: so many seconds.
-TENURE = 600
 #: What is told rarely, or for the last time, is shown for this long (filesystem rows come once a minute).
 HOLD_SECONDS = 90
 
@@ -82,8 +78,10 @@ _SET_NS = 10_000_000
 _RARE_NS = HOLD_SECONDS * 1_000_000_000
 # What describes jobs and containers that are gone is forgotten when there is this much of it.
 _SLACK = 1000
-#: A meter's counter may have gone round unseen at this power: the rule of the view energy_rates.
-_MOST_WATTS = 500
+# A share's age is told in whole seconds.
+_AGE_NS = 2_000_000_000
+# As many beginnings are remembered that no row tells.
+_MOST_STARTS = 1000
 
 
 class Described(Stamp, kw_only=True):
@@ -162,89 +160,21 @@ def _labels(
     return tuple((getattr(one, name), str(value)) for one, value in values if value is not None)
 
 
-class Places:
-    """Who is shown of many: as many as there are places, the busiest; a place changes hands at most every ten minutes.
-
-    So however many come and go, no more than 7 times as many as there are places are shown in an hour.
-    """
-
-    def __init__(self, number: int = PLACES) -> None:
-        self._number = number
-        #: Who has a place, and since when (CLOCK_BOOTTIME).
-        self._holders: dict[Any, int] = {}
-        #: The last total of each, and how it rose lately.
-        self._risen: dict[Any, tuple[float, float]] = {}
-
-    def choose(self, totals: dict[Any, float], now: int) -> Collection[Any]:
-        """Those of the present ones that are shown."""
-        before, self._risen = self._risen, {}
-        for key, total in totals.items():
-            last, lately = before.get(key, (0.0, 0.0))
-            self._risen[key] = (total, lately / 2 + max(0.0, total - last))
-        if waiting := sorted(totals.keys() - self._holders.keys(), key=self._lately, reverse=True):
-            self._seat(waiting, now)
-        return self._holders.keys() & totals.keys()
-
-    def _lately(self, key: Any) -> float:
-        """How much its total rose in the last samples; those that are gone come last."""
-        return self._risen[key][1] if key in self._risen else -1.0
-
-    def _seat(self, waiting: list[Any], now: int) -> None:
-        free = self._number - len(self._holders)
-        over = [key for key, since in self._holders.items() if not 0 <= now - since < TENURE * 1_000_000_000]
-        for holder, key in zip(sorted(over, key=self._lately), waiting[free:], strict=False):
-            if self._lately(key) <= self._lately(holder):
-                break
-            del self._holders[holder]
-            self._holders[key] = now
-        self._holders.update(dict.fromkeys(waiting[:free], now))
-
-
-class Meters:
-    """Energy counters without their wraps: what was measured since we began to read, in microjoules."""
-
-    def __init__(self, carried: dict[str, tuple[int, int, int]]) -> None:
-        self._last = {meter: (energy, at) for meter, (energy, at, _) in carried.items()}
-        self._sums = {meter: total for meter, (_, _, total) in carried.items()}
-
-    def carried(self) -> dict[str, tuple[int, int, int]]:
-        return {meter: (*last, self._sums[meter]) for meter, last in self._last.items()}
-
-    def unwrapped(self, row: EnergyRow, boottime: int) -> EnergyRow:
-        """The row with the sum in place of the counter."""
-        if row.energy is None:
-            return row
-        before, at = self._last.get(row.meter, (row.energy, boottime))
-        if boottime < at:  # told again from earlier on
-            return msgspec.structs.replace(row, energy=self._sums[row.meter])
-        self._last[row.meter] = (row.energy, boottime)
-        step, span = row.energy - before, row.energy_range or 0
-        if span and (boottime - at) / 1e9 * _MOST_WATTS > span / 1e6:
-            step = 0
-        elif step < 0:
-            step = max(0, step + span)
-        total = self._sums[row.meter] = self._sums.get(row.meter, 0) + step
-        return msgspec.structs.replace(row, energy=total)
-
-    def begin_boot(self) -> None:
-        """Forgets the readings: those of another boot cannot be compared with them."""
-        self._last.clear()
-
-
 class Observer:
     """Fed with every record in order; shows the subjects of the last sample."""
 
-    def __init__(self, places: int = PLACES, hold_seconds: float = 0, carried: Carried | None = None) -> None:
+    def __init__(self, places: int = PLACES, hold_seconds: float = 0) -> None:
         """`hold_seconds`: how long to show what is told rarely, or for the last time, after the sample that told it."""
-        carried = carried or Carried()
         self._places = {kind: Places(places) for kind in _RANKED}
         self._hold = int(hold_seconds * 1e9)
-        self._meters = Meters(carried.meters)
-        self._boot, self._booted = carried.boot, carried.booted
+        self._meters = Meters()
+        self._boot, self._booted = "", 0
         self._run, self._boottime = "", 0
-        self._infos: dict[str, dict[Any, msgspec.Struct]] = {"job": {}, "container": {}, "gpu": {}}
+        #: When those counters began of which no row tells it (again): they fell in this boot.
+        self._starts: dict[tuple[str, Key], int] = {}
+        self._infos: dict[str, dict[Key, msgspec.Struct]] = {"job": {}, "container": {}, "gpu": {}}
         #: The subjects of every kind by what tells them apart, those of a while ago too.
-        self._known: dict[str, dict[Any, Subject]] = {}
+        self._known: dict[str, dict[Key, Subject]] = {}
         self.machine: SysInfo | None = None
         self.ticks_per_second = 100
         #: When the present sample was taken, and the one before: nanoseconds since 1970.
@@ -257,7 +187,23 @@ class Observer:
     @property
     def carried(self) -> Carried:
         """What another Observer needs to go on after this sample."""
-        return Carried(self._boot, self._booted, self._meters.carried())
+        seats = {kind: places.seats for kind, places in self._places.items() if places.seats}
+        starts = [(*of, start) for of, start in self._starts.items()]
+        return Carried(self._boot, self._booted, self._meters.carried(), starts, seats)
+
+    def resume(self, carried: Carried, last: Iterable[Observed | Sample]) -> None:
+        """Goes on where another one was, having learned what it did; `last` are the samples that it saw last."""
+        self._meters = Meters(carried.meters)
+        if self._boot not in ("", carried.boot):
+            self._meters.begin_boot()
+            return
+        self._boot, self._booted = carried.boot, carried.booted
+        self._starts = {(kind, key): start for kind, key, start in carried.starts}
+        for kind, seats in carried.seats.items():
+            self._places[kind].begin(seats)
+        for sample in last:
+            if sample.boot == carried.boot:
+                self.observe(sample, is_again=True)
 
     def learn_machine(self, info: SysInfo) -> None:
         """Takes in a sysinfo record."""
@@ -274,7 +220,10 @@ class Observer:
             self._boot, self._booted = sample.boot, booted
             self._infos["job"] = {}
             self._known.clear()
+            self._starts.clear()
             self._meters.begin_boot()
+            for places in self._places.values():
+                places.begin()
         if sample.run != self._run:
             self._run = sample.run
             self._known.pop("cost", None)
@@ -283,8 +232,8 @@ class Observer:
         for container in sample.container_info:
             self._infos["container"][container.container_id,] = container
 
-    def observe(self, sample: Observed | Sample) -> None:
-        """Makes a sample the present one."""
+    def observe(self, sample: Observed | Sample, *, is_again: bool = False) -> None:
+        """Makes a sample the present one; `is_again` where it was told before, so that who is shown stays."""
         self.learn(sample)
         self.before, self.time = self.time, nanoseconds(sample.time)
         self._boottime = sample.boottime
@@ -297,13 +246,18 @@ class Observer:
             jobs=sum(row.processes != 0 for row in sample.job) if sample.job else None,
         )
         self.fallen = []
-        shown = {kind: self._present(kind, self._rows(kind, sample, view), sample.boottime) for kind in _KEYS}
+        shown = {
+            kind: self._present(kind, self._rows(kind, sample, view, is_again), sample.boottime)
+            for kind in _KEYS
+        }
         shown["sysinfo"] = [Subject("sysinfo", self.machine, None)] if self.machine else []
         shown["view"] = [Subject("view", view, None)]
         self._forget(sample.boottime)
         self.subjects = shown
 
-    def _rows(self, kind: str, sample: Observed | Sample, view: ViewRow) -> list[tuple[Any, msgspec.Struct]]:
+    def _rows(
+        self, kind: str, sample: Observed | Sample, view: ViewRow, is_again: bool
+    ) -> list[tuple[Key, Any]]:
         """The rows of a kind that are shown, each with what tells it apart."""
         fields, now = _KEYS[kind], sample.boottime
         rows = [(tuple([getattr(row, name) for name in fields]), row) for row in getattr(sample, kind)]
@@ -317,12 +271,12 @@ class Observer:
         known = self._known.get(kind, {}) if kind in _RARE else {}
         every = [*((key, one.row) for key, one in known.items() if now - one.seen < _RARE_NS), *rows]
         totals = {key: float(sum(getattr(row, name) or 0 for name in _RANKED[kind])) for key, row in every}
-        chosen = self._places[kind].choose(totals, now)
+        chosen = self._places[kind].choose(totals, now, may_change=not is_again)
         if totals:
             setattr(view, _NOT_SHOWN[kind], len(totals) - len(chosen))
         return [(key, row) for key, row in rows if key in chosen]
 
-    def _present(self, kind: str, rows: list[tuple[Any, msgspec.Struct]], now: int) -> list[Subject]:
+    def _present(self, kind: str, rows: list[tuple[Key, Any]], now: int) -> list[Subject]:
         known, infos = self._known.setdefault(kind, {}), self._infos.get(kind, {})
         found: dict[tuple[str, int | None], Subject] = {}
         if kind in LIVES:
@@ -330,7 +284,7 @@ class Observer:
             rows.sort(key=lambda item: self._ended(kind, item[1]) is None)
         for key, row in rows:
             subject, about = known.get(key), infos.get(key)
-            begun = self._begun(kind, row, subject, about)
+            begun = self._begun(kind, key, row, subject, about)
             if subject is not None and subject.end is None and subject.start != begun:
                 self.fallen.append(self._as_it_was(subject))
             if subject is None or subject.about is not about or subject.end is not None:
@@ -351,7 +305,7 @@ class Observer:
         last.seen, last.end = self._boottime, self.before - 1_000_000
         return last
 
-    def _begun(self, kind: str, row: Any, known: Subject | None, about: Any) -> int:
+    def _begun(self, kind: str, key: Key, row: Any, known: Subject | None, about: Any) -> int:
         """When the counters in a row began to count; 0 where nobody knows."""
         if known is not None and not _is_anew(kind, known.row, row):
             return known.start
@@ -362,10 +316,20 @@ class Observer:
         if about is not None and getattr(about, "started", None) is not None:
             return min(nanoseconds(about.started), self.time)
         if kind == "netfs" and row.age is not None:
-            return self.time - int(row.age) * 1_000_000_000
+            mounted = max(0, self.time - int(row.age) * 1_000_000_000)
+            start = self._starts.get((kind, key), 0)
+            return start if abs(mounted - start) < _AGE_NS else self._remembered(kind, key, mounted)
         if known is not None:
-            return self.before
+            return self._remembered(kind, key, self.before)
+        if 0 < (start := self._starts.get((kind, key), 0)) < self.time:
+            return start
         return self._booted if kind in _SINCE_BOOT else 0
+
+    def _remembered(self, kind: str, key: Key, start: int) -> int:
+        self._starts[kind, key] = start
+        if len(self._starts) > _MOST_STARTS:
+            del self._starts[next(iter(self._starts))]
+        return start
 
     def _at(self, boottime: int) -> int:
         """A moment of CLOCK_BOOTTIME in nanoseconds since 1970."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from vmsonar_archive.dialect.exposition import head, label_text, number_text
 from vmsonar_archive.dialect.metrics import info_name, table
 from vmsonar_archive.dialect.otlp import logs_json, logs_of, metrics_json, metrics_of, resource
-from vmsonar_archive.dialect.subjects import PLACES, Observer, Subject, heads, nanoseconds
+from vmsonar_archive.dialect.subjects import Observer, Subject, heads, nanoseconds
 from vmsonar_archive.format.identity import ArchiveIdentity
 from vmsonar_archive.read.findings import Code, Finding, Severity
 from vmsonar_archive.read.reader import Archive, open_archive
@@ -77,6 +77,7 @@ class OpenMetricsFiles(Sink):
         self._common = label_text((("instance", host), ("job", "vmsonar"), ("archive", identity.archive)))
         #: Values and times by name, and by labels.
         self._series: dict[str, dict[str, bytearray]] = {}
+        #: When the counters of each began that a step has told of so far.
         self._starts: dict[tuple[str, str], int] = {}
         self._made: list[Path] = []
         self._bytes = 0
@@ -100,6 +101,7 @@ class OpenMetricsFiles(Sink):
         if not ended:
             self._add_infos(observer)
             self._told = observer.time
+            self._starts.clear()
 
     def _is_new(self, subject: Subject, labels: str, name: str) -> bool:
         """Whether its counters began after the last sample that was told: then they were 0 at that moment."""
@@ -268,8 +270,8 @@ def export_history(
     origins: Iterable[Origin],
     folder: Path,
     to: str,
-    step: float = 0.0,
-    places: int = PLACES,
+    step: float,
+    places: int,
     *,
     now: datetime,
     force: bool = False,

@@ -2,14 +2,17 @@
 
 import re
 import subprocess
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from vmsonar_archive.dialect.exposition import Family, classic, openmetrics
 from vmsonar_archive.dialect.metrics import STRUCTS, Metric, table
-from vmsonar_archive.dialect.subjects import _NOT_SHOWN, Observer, Places, nanoseconds
+from vmsonar_archive.dialect.places import Carried, Places
+from vmsonar_archive.dialect.subjects import _NOT_SHOWN, Observer, nanoseconds
 from vmsonar_archive.records import (
     Card,
     ContainerInfoRow,
@@ -308,6 +311,10 @@ def test_when_counters_began():
     assert [start(10, 5), start(20, 9)] == [0, 0]
     # It was taken away and came back: at the earliest after the sample before.
     assert [start(30, 2), start(40, 3)] == [20 * nano, 20 * nano]
+    # So it is where it was away for long; not after a reboot.
+    observer.observe(sample(200))
+    assert start(300, 5) == 20 * nano
+    assert start(400, 1, boot="boot-2") == 0
 
 
 def test_a_share_that_was_mounted_again_has_counted_since_then():
@@ -326,6 +333,29 @@ def test_places_go_to_the_busiest_and_not_to_and_fro():
     late = {"idle": 1, "busy": 100, "calm": 2, "late": 500}
     assert places.choose(late, 10 * nano) == {"busy", "calm"}
     assert places.choose({**late, "late": 900}, 601 * nano) == {"busy", "late"}
+
+
+def test_another_observer_goes_on_as_the_first_would():
+    first, second, told = Observer(places=1), Observer(places=1), []
+    for number in range(20):
+        # One has the place and works; what the other did was long ago. The disk is another one, and a clock is set.
+        rows = [job(1, user_ticks=1000 * number), job(2, user_ticks=900_000 + number)]
+        disk = DiskRow(device="vda", device_major=1, device_minor=1, reads=number % 17)
+        meter = EnergyRow(meter="m", energy_source="rapl", energy=number % 18, energy_range=2**40)
+        told.append(sample(100 * number + 100, job=rows[: number + 1], disk=[disk], energy=[meter]))
+        told[-1].time += timedelta(seconds=9 * (number > 17))
+    told[0].job_info = [named(1), named(2)]
+    for one in told:
+        second.learn(one)
+    for number, one in enumerate(told):
+        first.observe(one)
+        if number == 18:
+            carried = msgspec.json.decode(msgspec.json.encode(first.carried), type=Carried)
+            second.resume(carried, told[number - 5 : number + 1])
+            assert second.carried == carried
+    second.observe(told[-1])
+    assert shown(second) == shown(first)
+    assert [one.start for one in second.subjects["disk"]] == [one.start for one in first.subjects["disk"]]
 
 
 @pytest.mark.parametrize("kind", ["disk", "net", "netfs", "filesystem", "container", "cgroup"])

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 from datetime import timedelta
@@ -14,7 +15,7 @@ from vmsonar_inspect.tables.database import open_tables
 
 from tests.archive.dialect.sonar_rules import validate
 from tests.making.archives import BOOT, START, boottime_at, open_writer, record
-from tests.making.worlds import USAGE, make, make_days
+from tests.making.worlds import USAGE, Job, Machine, make, make_days
 from vmsonar.cli import run
 
 
@@ -171,3 +172,31 @@ def test_a_stamp_beyond_64_bits_is_a_bad_line(stamp: bytes) -> None:
     line = b'{"time":"2026-11-16T14:00:00Z","run":"r","boot":"b","seq":1,"boottime":1,%b}' % stamp
     with pytest.raises(BadLine):
         decode_stamp(line)
+
+
+def test_as_many_jobs_have_imported_series_as_the_configuration_or_the_option_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path / "a")
+    machine.jobs = [Job(pgid, start=50.0, end=1e9, cores=0.1) for pgid in range(1, 104)]
+    machine.start_daemon()
+    machine.run(2)
+    machine.stop_daemon()
+    config = tmp_path / "config.yaml"
+    config.write_text("metrics: {places: 102}")
+
+    def jobs(to: str, *words: object) -> int:
+        folder = tmp_path / f"{to}{'-'.join(map(str, words))}"
+        assert export(tmp_path / "a", "--to", to, "-o", folder, *words) == 0
+        (file,) = (path for path in folder.iterdir() if not path.name.endswith("-logs.jsonl"))
+        return len(
+            set(re.findall(r'job_id="(\d+)|job\.id","value":\{"stringValue":"(\d+)', file.read_text()))
+        )
+
+    for to in ("openmetrics", "otlp-json"):
+        monkeypatch.delenv("VMSONAR_CONFIG", raising=False)
+        assert jobs(to) == 100
+        monkeypatch.setenv("VMSONAR_CONFIG", str(config))
+        assert jobs(to, "--step", "10s") == 102
+        assert jobs(to, "--places", 103) == 103
+    assert export(tmp_path / "a", "--to", "openmetrics", "-o", tmp_path / "o", "--places", 20_000) == 2
