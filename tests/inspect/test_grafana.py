@@ -1,6 +1,7 @@
 """The dashboards: as the table makes them, and every query of every panel finds something in a real Prometheus."""
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +45,23 @@ def test_every_query_finds_something(served: tuple[Prometheus, float], name: str
     server, now = served
     chosen = query.replace("$instance", ".*").replace("$__rate_interval", "1m")
     assert server.query(chosen, now), (name, title)
+
+
+@requires("prometheus")
+@pytest.mark.parametrize("name", dashboards())
+def test_every_variable_has_values(served: tuple[Prometheus, float], name: str):
+    """Asked as Grafana asks for label_values(); a machine that is chosen from them has its figures."""
+    server, now = served
+    variables = [one for one in dashboards()[name]["templating"]["list"] if one["type"] == "query"]
+    for variable in variables:
+        matched = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"]["query"])
+        assert matched
+        values = server.label_values(matched[2], matched[1])
+        assert values == ["vm"]
+        first = dashboards()[name]["panels"][0]["targets"][0]["expr"].replace("$__rate_interval", "1m")
+        assert server.query(first.replace(f"${variable['name']}", values[0]), now)
+        assert not server.query(first.replace(f"${variable['name']}", "another"), now)
+    assert [one["name"] for one in variables] == ["instance"]
 
 
 @requires("prometheus")

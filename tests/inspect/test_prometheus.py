@@ -237,6 +237,36 @@ COUNTERS = [
 ]  # fmt: skip
 
 
+#: What rose from one sample to the next, as our views say it.
+RISES = [
+    (f"sum by (job) (vmsonar_node_cpu_seconds_total{{{CPU}}})",
+     "SELECT epoch(time), cpu_seconds FROM node_rates"),
+    ('vmsonar_disk_read_bytes_total{device="vda"}',
+     "SELECT epoch(time), read_bytes_per_second * interval_seconds FROM disk_rates WHERE device = 'vda'"),
+    ('vmsonar_net_received_bytes_total{interface="eth0"}',
+     "SELECT epoch(time), received_bytes_per_second * interval_seconds FROM net_rates WHERE interface = 'eth0'"),
+    ("vmsonar_container_cpu_seconds_total", "SELECT epoch(time), cpu_seconds FROM container_rates"),
+    (f"sum by (job) ({JOBS})", "SELECT epoch(time), cpu_seconds FROM job_rates"),
+]  # fmt: skip
+
+
+def risen_between_samples(server: Prometheus, query: str, job: str) -> dict[float, float]:
+    """By how much a counter rose from each scraped sample to the next of the same boot, by the later one's time."""
+    when = "vmsonar_last_sample_timestamp_seconds"
+    (samples,) = server.query(f'{when}{{job="{job}"}}[1h]')
+    (boots,) = server.query(f'vmsonar_node_boot_time_seconds{{job="{job}"}}[1h]')
+    booted, told = dict(boots["values"]), dict[tuple[str, str], float]()
+    for at, moment in samples["values"]:
+        for one in server.query(f"{query} and on (job) {when}", at):
+            if one["metric"]["job"] == job:
+                told.setdefault((booted[at], moment), float(one["value"][1]))
+    return {
+        round(float(later[1]), 3): told[later] - told[earlier]
+        for earlier, later in pairwise(sorted(told, key=lambda key: float(key[1])))
+        if later[0] == earlier[0] and told[later] >= told[earlier]
+    }
+
+
 def test_scrapes_of_the_exporter_and_of_a_textfile(scraped: tuple[Machine, Prometheus]):
     """Every value of every counter across a restart, a reset, a gap and a reboot."""
     machine, server = scraped
@@ -282,6 +312,13 @@ def test_scrapes_of_the_exporter_and_of_a_textfile(scraped: tuple[Machine, Prome
                     name,
                     job,
                 )
+        for name, query in RISES:
+            rows = tables.sql(query).fetchall()
+            rises = {round(float(at), 3): float(rise) for at, rise in rows if rise is not None}
+            for job in ("vmsonar", "node"):
+                found = risen_between_samples(server, name, job)
+                assert found == pytest.approx({at: rises[at] for at in found}), (name, job)
+                assert len(found) >= 3, (name, job)
     assert server.value("node_textfile_scrape_error") == 0
     memory = promql("sum by (job) (<job.memory>)").replace("$instance", ".*")
     assert told(memory) == {"vmsonar": 2**30, "node": 2**30}
@@ -309,7 +346,7 @@ def test_what_is_held_does_not_grow_with_the_jobs_there_were(tmp_path: Path, ste
         ArchiveIdentity(format=1, archive="a", machine_id="m", created=BOOTED),
     )
     sink, held = OpenMetricsFiles(tmp_path, identity, force=True), []
-    for tick in range(0, 200):
+    for tick in range(200):
         pgids = range(50 * tick, 50 * tick + 50)
         rows = [
             JobRow(

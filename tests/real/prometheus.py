@@ -39,11 +39,19 @@ class Prometheus:
     def query(self, query: str, time: float | None = None) -> list[dict[str, Any]]:
         """What a query finds, as Prometheus' HTTP API tells it."""
         asked = {"query": query} | ({} if time is None else {"time": f"{time:.3f}"})
-        with urllib.request.urlopen(
-            f"{self._url}/api/v1/query?{urllib.parse.urlencode(asked)}", timeout=20
-        ) as answer:
-            found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+        found: list[dict[str, Any]] = self._get("query", asked)["result"]
         return found
+
+    def label_values(self, label: str, selector: str) -> list[str]:
+        """The values of a label in all series that match."""
+        found: list[str] = self._get(f"label/{label}/values", {"match[]": selector})
+        return found
+
+    def _get(self, path: str, asked: dict[str, str]) -> Any:
+        with urllib.request.urlopen(
+            f"{self._url}/api/v1/{path}?{urllib.parse.urlencode(asked)}", timeout=20
+        ) as answer:
+            return json.load(answer)["data"]
 
     def value(self, query: str, time: float | None = None) -> float | None:
         """The number of the only series that a query finds; None where it finds none."""
