@@ -2,7 +2,10 @@
 
 import pickle
 import subprocess
+import sys
+import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -326,6 +329,37 @@ def test_scrapes_of_the_exporter_and_of_a_textfile(scraped: tuple[Machine, Prome
     machine.jobs.clear()
     machine.run(1, seconds=5)
     wait_until(lambda: told(f"sum by (job) ({JOBS})") == {}, 30, "the end of the job's series")
+
+
+#: Names that a process gives itself: no UTF-8, quotes, the end of a line, half a surrogate pair.
+NAMES = [b'\xff"\xc3\n\\A', b'"\n\\{}', b"\xc3(\xed\xa0\x80\xff", b'x"} 9\n# EOF\n']
+_NAMED = (
+    "import ctypes, sys; ctypes.CDLL(None).prctl(15, bytes.fromhex(sys.argv[1]), 0, 0, 0); sys.stdin.read()"
+)
+
+
+def test_names_of_any_bytes_from_the_process_to_prometheus(tmp_path: Path):
+    recorder = vmsonar("daemon", "--archive", tmp_path / "a", "--interval", "1s")
+    (port,) = free_ports(1)
+    scraped = f"[{{job_name: vmsonar, static_configs: [{{targets: ['127.0.0.1:{port}']}}]}}]"
+    with ExitStack() as stack:
+        for name in NAMES:
+            line = [sys.executable, "-c", _NAMED, name.hex()]
+            stack.enter_context(subprocess.Popen(line, stdin=subprocess.PIPE, process_group=0))
+        stack.enter_context(running(*recorder))
+        stack.enter_context(running(*command(tmp_path / "a", "--listen", f"127.0.0.1:{port}")))
+        server = stack.enter_context(prometheus(tmp_path, scraped))
+        wait_until(lambda: server.query("vmsonar_job_processes"), 30, "a sample")
+        shown = {name.decode("utf-8", "backslashreplace") for name in NAMES}
+        wait_until(
+            lambda: shown <= set(server.label_values("program", "vmsonar_job_processes")), 30, "the names"
+        )
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+            text = answer.read()
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=text, capture_output=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"")
 
 
 def test_a_fleet_of_machines_of_one_name(tmp_path: Path):
