@@ -113,6 +113,10 @@ def test_answers_in_both_formats(tmp_path: Path):
         assert not [name for name in ("duckdb", "pyarrow", "confluent", "rich") if f"/{name}" in mapped]
         assert pss([process.pid]) < 40e6
         assert listening([process.pid]) == [f"tcp 0100007F:{port:04X}"]
+        line = command(tmp_path / "a", "--listen", f"127.0.0.1:{port}")
+        second = subprocess.run(line, capture_output=True, text=True, check=False, timeout=20)
+        said = f"vmsonar: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+        assert (second.returncode, second.stderr) == (3, said)
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
 
@@ -338,6 +342,10 @@ def test_the_textfile_is_whole_and_goes_away(tmp_path: Path):
         machine.run(1, seconds=5)
         wait_until(lambda: path.read_bytes() != first, 10, process)
         assert os.listdir(folder) == ["vmsonar.prom"]
+        line = command(tmp_path / "a", "--textfile", folder)
+        second = subprocess.run(line, capture_output=True, text=True, check=False, timeout=20)
+        assert (second.returncode, "another process keeps vmsonar.prom" in second.stderr) == (3, True)
+        assert path.exists()
     assert not path.exists()
     machine.stop_daemon()
 

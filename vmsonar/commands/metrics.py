@@ -1,5 +1,7 @@
 """`vmsonar metrics`: the present state for Prometheus, as text, as a textfile, or over HTTP."""
 
+import fcntl
+import os
 import signal
 import sys
 import threading
@@ -62,6 +64,7 @@ def metrics_command(
         refuse_archive(textfile)
         if not textfile.is_dir():
             raise UsageError(f"--textfile {textfile} is not a folder: give the one that node_exporter reads")
+        _claim(textfile)
     door = _door(settings.metrics) if address is not None else Door()
     root = archive_to_read(archive, settings.archive)
     if root.is_file():
@@ -107,6 +110,19 @@ def _write_dashboards(folder: Path) -> int:
             file.write(msgspec.json.format(msgspec.json.encode(dashboard)) + b"\n")
         print(folder / name)
     return Exit.OK
+
+
+def _claim(folder: Path) -> None:
+    """Holds the folder as long as we live: of two, the one that ends would take the other's file away."""
+    try:
+        fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        said = (
+            "another process keeps"
+            if isinstance(error, BlockingIOError)
+            else f"{error.strerror}: cannot keep"
+        )
+        raise VmsonarError(f"--textfile {folder}: {said} {_TEXTFILE} there") from None
 
 
 def _print(present: Present, root: Path) -> int:
@@ -162,6 +178,7 @@ class _Keeper:
         """Writes the file whenever there is something new, and takes it away in the end: its series end."""
         path = folder / _TEXTFILE
         is_due = False
+        self.log.info(f"keeping {path}")
 
         def bring_up_to_date() -> None:
             nonlocal is_due

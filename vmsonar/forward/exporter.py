@@ -108,8 +108,6 @@ class Scrape(BaseHTTPRequestHandler):
     """One request, after which the connection ends."""
 
     server: Exporter
-    server_version = "vmsonar"
-    sys_version = ""
     timeout = SECONDS
 
     def setup(self) -> None:
@@ -155,6 +153,9 @@ class Scrape(BaseHTTPRequestHandler):
         if body := self.server.text(is_open):
             return HTTPStatus.OK, OPENMETRICS_TYPE if is_open else CLASSIC_TYPE, body
         return HTTPStatus.SERVICE_UNAVAILABLE, CLASSIC_TYPE, b"no sample was recorded yet\n"
+
+    def version_string(self) -> str:
+        return "vmsonar"
 
     def log_message(self, *_: Any) -> None:
         """Says nothing: a scrape every few seconds is no news."""

@@ -53,7 +53,9 @@ class Address:
             family, *_, place = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
             return socket.create_server(place[:2], family=family, backlog=_BACKLOG)
         except OSError as error:
-            raise VmsonarError(f"cannot listen on {self.text}: {error.strerror or error}") from None
+            # Without what Python appends: the address again, in its own notation.
+            said = str(error.strerror or error).partition(" (while")[0]
+            raise VmsonarError(f"cannot listen on {self.text}: {said}") from None
 
     def remove(self) -> None:
         """Takes a UNIX socket's name away."""

@@ -372,7 +372,7 @@ class Observer:
         for family in heads():
             for one in infos.get(family.name, ()):
                 if one.end is None:
-                    family.samples.append((label_text(one.info()), 1.0))
+                    family.samples.append((label_text(one.info()), 1))
             for metric in named.get(family.name, ()):
                 more = label_text(metric.labels)
                 for text, subject in now.get(metric.kind, {}).items():
