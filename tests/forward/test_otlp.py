@@ -156,6 +156,7 @@ def test_the_collector_prints_what_the_archive_holds(real: Collector, archive: P
     assert len({(one.name, one.attributes, one.time) for one in points}) == len(points), "a point twice"
     assert once(archive, tmp_path / "state", real.url).returncode == 0
     assert len(real.points()) == len(points), "sent again"
+    assert json.loads((tmp_path / "state" / "status.json").read_text())["dialect"] == "otlp"
 
 
 def test_every_metric_arrives_with_its_unit_type_value_and_start(

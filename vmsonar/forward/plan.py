@@ -52,6 +52,11 @@ class ForwardPlan:
             return f"kafka {','.join(forward.brokers)}"
         return f"{forward.to} {without_query(forward.url or '')}"
 
+    @property
+    def dialect(self) -> str:
+        """What the records become."""
+        return "otlp" if self.forward.to == "otlp" else self.forward.dialect
+
     def is_of(self, destination: str) -> bool:
         """Whether what was sent to that receiver was sent to ours: brokers of one cluster may come and go."""
         if self.forward.to == "kafka" and destination.startswith("kafka "):
@@ -89,10 +94,10 @@ class ForwardPlan:
 
     def translator(self, identity: ArchiveIdentity, cursor: Cursor) -> Translator:
         node, host_name, known = self.node(identity), self.forward.host_name, History(cursor.boots)
-        if self.forward.to == "otlp":
+        if self.dialect == "otlp":
             rest = (node, host_name, known, self.selection, self._redactor)
             return OtlpTranslator(identity.archive, self._places, cursor.carried, *rest)
-        if self.forward.dialect == "native":
+        if self.dialect == "native":
             return Translator(node, host_name, known, self.selection, self._redactor)
         return SonarTranslator(self.cluster, node, host_name, known, self.selection, self._redactor)
 

@@ -109,7 +109,7 @@ class Forwarder:
             identity = self._wait_for_archive()
         return ForwardStatus(
             time=datetime.now(UTC), archive="", destination=self.plan.destination,
-            dialect=self.plan.forward.dialect, seq=0, lag_records=0,
+            dialect=self.plan.dialect, seq=0, lag_records=0,
         )  # fmt: skip
 
     def _wait_for_archive(self) -> ArchiveIdentity | None:
@@ -244,7 +244,7 @@ class Forwarder:
             pid=os.getpid(),
             archive=cursor.archive,
             destination=self.plan.destination,
-            dialect=self.plan.forward.dialect,
+            dialect=self.plan.dialect,
             seq=cursor.sample.seq,
             sent_until=cursor.sample.time,
             lag_records=lag,

@@ -3,4 +3,4 @@
 Comes in: records in order. Goes out: JSON for Sonar's consumers, metrics as text. Imports records only.
 """
 
-__all__ = ["batch", "exposition", "grafana", "history", "metrics", "otlp", "sonar", "subjects"]
+__all__ = ["batch", "exposition", "grafana", "history", "metrics", "otlp", "places", "sonar", "subjects"]

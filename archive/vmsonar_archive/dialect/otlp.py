@@ -5,7 +5,7 @@ The few messages that are needed are encoded by hand: see docs/decisions/0023-ot
 
 import struct
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -82,9 +82,12 @@ def metrics_of(observer: Observer, ended: bool | None = None) -> list[Series]:
 
 def _series(metric: Metric) -> Series:
     role = "gauge" if metric.role == "start" else metric.role
-    return Series(
-        metric.convention, role, metric.ucum, help_of(table().by_convention()[metric.convention]), []
-    )
+    return Series(metric.convention, role, metric.ucum, _help(metric.convention), [])
+
+
+@cache
+def _help(convention: str) -> str:
+    return help_of(table().by_convention()[convention])
 
 
 def _infos(observer: Observer) -> Iterator[Series]:

@@ -23,7 +23,7 @@ class Carried(msgspec.Struct, frozen=True):
 
     boot: str = ""
     booted: int = 0
-    #: Each meter's last reading, when that was, and the sum.
+    #: Each meter's last reading, when that was (0 where there is none since the boot), and the sum.
     meters: dict[str, tuple[int, int, int]] = {}
     #: Kind and key of those whose counters fell, and when they began anew.
     starts: list[tuple[str, Key, int]] = []
@@ -83,11 +83,11 @@ class Meters:
 
     def __init__(self, carried: dict[str, tuple[int, int, int]] | None = None) -> None:
         carried = carried or {}
-        self._last = {meter: (energy, at) for meter, (energy, at, _) in carried.items()}
+        self._last = {meter: (energy, at) for meter, (energy, at, _) in carried.items() if at}
         self._sums = {meter: total for meter, (_, _, total) in carried.items()}
 
     def carried(self) -> dict[str, tuple[int, int, int]]:
-        return {meter: (*last, self._sums[meter]) for meter, last in self._last.items()}
+        return {meter: (*self._last.get(meter, (0, 0)), total) for meter, total in self._sums.items()}
 
     def unwrapped(self, row: EnergyRow, boottime: int) -> EnergyRow:
         """The row with the sum in place of the counter."""

@@ -23,8 +23,8 @@ from vmsonar_archive.write.outputs import OutputKind, guard
 from vmsonar_inspect.export.records import by_archive, each_once, file_name
 from vmsonar_inspect.tables.where import Origin
 
-#: Of times and values: what Prometheus imports is sorted by name, so they are held until the file is written, where
-#: each has its name and labels too, up to ten times as much.
+#: Of labels, times and values: what Prometheus imports is sorted by name, so they are held until the file is written,
+#: where each has its name and labels too, up to ten times as much.
 _MOST_BYTES = 64 * 2**20
 # A file ends where a block of Prometheus does, if it has this much.
 _SOME_BYTES = 4 * 2**20
@@ -122,7 +122,10 @@ class OpenMetricsFiles(Sink):
     def _add(self, of: dict[str, bytearray], labels: str, value: float, time: int) -> None:
         # Prometheus counts milliseconds; microseconds keep it from cutting off one too many.
         point = f" {number_text(value)} {time // 10**9}.{time % 10**9 // 1000:06}\n".encode()
-        of.setdefault(labels, bytearray()).extend(point)
+        if labels not in of:
+            of[labels] = bytearray()
+            self._bytes += len(labels)
+        of[labels] += point
         self._bytes += len(point)
         self.points += 1
 

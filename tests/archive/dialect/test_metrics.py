@@ -296,6 +296,12 @@ def test_energy_goes_on_where_the_meter_wraps():
     assert joules(400, 9_000_000) == 6
     assert joules(10, 1_000_000, boot="boot-2") == 6
     assert joules(20, 2_000_000, boot="boot-2") == 7
+    # Another observer goes on, before there is a reading of the boot too.
+    observer.observe(sample(5, boot="boot-3"))
+    carried, observer = observer.carried, Observer()
+    observer.resume(carried, [])
+    assert joules(10, 1_000_000, boot="boot-3") == 7
+    assert joules(20, 3_000_000, boot="boot-3") == 9
 
 
 def test_when_counters_began():
