@@ -315,13 +315,6 @@ def test_scrapes_of_the_exporter_and_of_a_textfile(scraped: tuple[Machine, Prome
                     name,
                     job,
                 )
-        for name, query in RISES:
-            rows = tables.sql(query).fetchall()
-            rises = {round(float(at), 3): float(rise) for at, rise in rows if rise is not None}
-            for job in ("vmsonar", "node"):
-                found = risen_between_samples(server, name, job)
-                assert found == pytest.approx({at: rises[at] for at in found}), (name, job)
-                assert len(found) >= 3, (name, job)
     assert server.value("node_textfile_scrape_error") == 0
     memory = promql("sum by (job) (<job.memory>)").replace("$instance", ".*")
     assert told(memory) == {"vmsonar": 2**30, "node": 2**30}
@@ -329,6 +322,14 @@ def test_scrapes_of_the_exporter_and_of_a_textfile(scraped: tuple[Machine, Prome
     machine.jobs.clear()
     machine.run(1, seconds=5)
     wait_until(lambda: told(f"sum by (job) ({JOBS})") == {}, 30, "the end of the job's series")
+    with open_tables([machine.root]) as tables:
+        for name, query in RISES:
+            rows = tables.sql(query).fetchall()
+            rises = {round(float(at), 3): float(rise) for at, rise in rows if rise is not None}
+            for job in ("vmsonar", "node"):
+                found = risen_between_samples(server, name, job)
+                assert found == pytest.approx({at: rises[at] for at in found}), (name, job)
+                assert len(found) >= 3, (name, job)
 
 
 #: Names that a process gives itself: no UTF-8, quotes, the end of a line, half a surrogate pair.

@@ -74,13 +74,11 @@ def metrics_command(
     listener = address.bound() if address is not None else None
     work_as_owner([root], output=True)
     with closing(Present(root, settings.metrics.places)) as present:
-        if address is None and textfile is None:
-            return _print(present, root)
         keeper = _Keeper(present, Log(settings.log))
         if textfile is not None:
             return keeper.keep_textfile(textfile)
-        assert address is not None
-        assert listener is not None
+        if address is None or listener is None:
+            return _print(present, root)
         if not address.is_local and door.context is None:
             keeper.log.warning(
                 f"everybody who reaches {address.text} can read this: set metrics.tls and metrics.username"

@@ -7,15 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
-from vmsonar_archive.dialect.otlp import (
-    logs_body,
-    logs_of,
-    metrics_body,
-    metrics_of,
-    parts,
-    rejected,
-    resource,
-)
+from vmsonar_archive.dialect import otlp
 from vmsonar_archive.dialect.places import Carried
 from vmsonar_archive.dialect.subjects import Described, Observer
 from vmsonar_archive.format.layout import SYSINFO
@@ -60,7 +52,7 @@ class OtlpForm(Form):
         return urlsplit(url).path.endswith(f"/v1/{LOGS}")
 
     def rejected(self, answer: Answer) -> tuple[int, str]:
-        return rejected(answer.body)
+        return otlp.rejected(answer.body)
 
 
 class OtlpTranslator(Translator):
@@ -73,10 +65,9 @@ class OtlpTranslator(Translator):
         self._carried = carried
         #: The last samples that were passed over.
         self._passed: deque[bytes] = deque(maxlen=FIRST)
-        self._more: list[tuple[str, bytes]] = []
 
     def split(self, value: bytes, limit: int) -> list[bytes]:
-        sized = [(part, len(part)) for part in parts(value)]
+        sized = [(part, len(part)) for part in otlp.parts(value)]
         return [b"".join(group) for group in packed(sized, limit)]
 
     def learn(self, record: Record) -> None:
@@ -105,9 +96,6 @@ class OtlpTranslator(Translator):
         self._observer.resume(carried, samples)
         self._carried = None
 
-    def more(self) -> list[tuple[str, bytes]]:
-        return self._more
-
     def translate(self, record: Record) -> bytes | None:
         if record.kind == SYSINFO:
             self.learn(record)
@@ -119,7 +107,7 @@ class OtlpTranslator(Translator):
         shown = self._selection.of(sample)
         observer.learn(sample)
         observer.observe(shown)
-        described = resource(observer, self._archive, self.node_at(record.stamp.seq))
-        logs = logs_of(shown)
-        self._more = [(LOGS, logs_body(described, logs, observer.time, __version__))] if logs else []
-        return metrics_body(described, metrics_of(observer), __version__)
+        described = otlp.resource(observer, self._archive, self.node_at(record.stamp.seq))
+        logs = otlp.logs_of(shown)
+        self._more = [(LOGS, otlp.logs_body(described, logs, observer.time, __version__))] if logs else []
+        return otlp.metrics_body(described, otlp.metrics_of(observer), __version__)

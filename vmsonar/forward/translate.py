@@ -124,6 +124,7 @@ class Translator:
         self._host_name: HostName = host_name
         self._selection = selection
         self._redactor = redactor
+        self._more: list[tuple[str, bytes]] = []
 
     def node_at(self, seq: int) -> str:
         """The key of the message."""
@@ -159,7 +160,7 @@ class Translator:
 
     def more(self) -> list[tuple[str, bytes]]:
         """Further messages of the record that was translated last: what they are of, and their values."""
-        return []
+        return self._more
 
     def headers(self, identity: ArchiveIdentity, stamp: Stamp, head: str) -> dict[str, str]:
         """The record's id, whose archive it is, and the journal's head unless names are hidden."""
@@ -189,7 +190,6 @@ class SonarTranslator(Translator):
         super().__init__(node, host_name, known, *rest)
         self._sonar = Sonar(cluster, node, host_name, known)
         self._last_passed: bytes | None = None
-        self._more: list[tuple[str, bytes]] = []
 
     def split(self, value: bytes, limit: int) -> list[bytes]:
         return split_sonar(value, limit)
@@ -209,9 +209,6 @@ class SonarTranslator(Translator):
                 raise BadLine(str(error)) from None
             # CPU time is needed of the last one only.
             self._last_passed = record.line
-
-    def more(self) -> list[tuple[str, bytes]]:
-        return self._more
 
     def translate(self, record: Record) -> bytes | None:
         self._more = []

@@ -14,54 +14,25 @@ from typing import Any
 import msgspec
 from msgspec import field
 
+from vmsonar_archive import records
 from vmsonar_archive.dialect.exposition import Family, label_text
 from vmsonar_archive.dialect.metrics import Labels, Metric, ViewRow, info_help, info_name, table
 from vmsonar_archive.dialect.places import PLACES, Carried, Key, Meters, Places
-from vmsonar_archive.records import (
-    KINDS,
-    SERIES_KEYS,
-    CgroupRow,
-    ContainerInfoRow,
-    ContainerRow,
-    CostRow,
-    CpuRow,
-    DiskRow,
-    EnergyRow,
-    FabricRow,
-    FilesystemRow,
-    GpuRow,
-    JobInfoRow,
-    JobRow,
-    NetfsRow,
-    NetRow,
-    NodeRow,
-    PressureRow,
-    Sample,
-    Stamp,
-    SysInfo,
-)
+from vmsonar_archive.records import KINDS, SERIES_KEYS, JobRow, Sample, Stamp, SysInfo
 
 #: What is told rarely, or for the last time, is shown for this long (filesystem rows come once a minute).
 HOLD_SECONDS = 90
 
-#: What decides who gets a place: the counters that rose most lately, or a size.
-_RANKED: dict[str, tuple[str, ...]] = {
-    "job": ("user_ticks", "system_ticks"),
-    "container": ("cpu_time",),
-    "cgroup": ("cpu_time",),
-    "net": ("received_bytes", "sent_bytes"),
-    "disk": ("read_sectors", "write_sectors"),
-    "netfs": ("server_read_bytes", "server_write_bytes", "read_bytes", "write_bytes"),
-    "filesystem": ("bytes_total",),
-}
-_NOT_SHOWN = {
-    "job": "jobs_not_shown",
-    "container": "containers_not_shown",
-    "cgroup": "units_not_shown",
-    "net": "interfaces_not_shown",
-    "disk": "disks_not_shown",
-    "netfs": "shares_not_shown",
-    "filesystem": "filesystems_not_shown",
+#: Of which kinds there may be very many: where those are counted that are not shown, and what decides who gets a
+#: place: the counters that rose most lately, or a size.
+_RANKED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "job": ("jobs_not_shown", ("user_ticks", "system_ticks")),
+    "container": ("containers_not_shown", ("cpu_time",)),
+    "cgroup": ("units_not_shown", ("cpu_time",)),
+    "net": ("interfaces_not_shown", ("received_bytes", "sent_bytes")),
+    "disk": ("disks_not_shown", ("read_sectors", "write_sectors")),
+    "netfs": ("shares_not_shown", ("server_read_bytes", "server_write_bytes", "read_bytes", "write_bytes")),
+    "filesystem": ("filesystems_not_shown", ("bytes_total",)),
 }
 #: Kinds whose last row tells the end; the same thing may live again.
 LIVES = ("job", "container", "cgroup")
@@ -87,27 +58,27 @@ _MOST_STARTS = 1000
 class Described(Stamp, kw_only=True):
     """The part of a sample that later ones need: cheap to decode."""
 
-    container_info: list[ContainerInfoRow] = field(default_factory=list)
-    job_info: list[JobInfoRow] = field(default_factory=list)
+    container_info: list[records.ContainerInfoRow] = field(default_factory=list)
+    job_info: list[records.JobInfoRow] = field(default_factory=list)
 
 
 class Observed(Described, kw_only=True):
     """The part of a sample that metrics are made of: cheaper to decode than all of it."""
 
-    node: list[NodeRow] = field(default_factory=list)
-    cpu: list[CpuRow] = field(default_factory=list)
-    disk: list[DiskRow] = field(default_factory=list)
-    filesystem: list[FilesystemRow] = field(default_factory=list)
-    netfs: list[NetfsRow] = field(default_factory=list)
-    net: list[NetRow] = field(default_factory=list)
-    fabric: list[FabricRow] = field(default_factory=list)
-    pressure: list[PressureRow] = field(default_factory=list)
-    energy: list[EnergyRow] = field(default_factory=list)
-    gpu: list[GpuRow] = field(default_factory=list)
-    container: list[ContainerRow] = field(default_factory=list)
-    cgroup: list[CgroupRow] = field(default_factory=list)
-    job: list[JobRow] = field(default_factory=list)
-    cost: list[CostRow] = field(default_factory=list)
+    node: list[records.NodeRow] = field(default_factory=list)
+    cpu: list[records.CpuRow] = field(default_factory=list)
+    disk: list[records.DiskRow] = field(default_factory=list)
+    filesystem: list[records.FilesystemRow] = field(default_factory=list)
+    netfs: list[records.NetfsRow] = field(default_factory=list)
+    net: list[records.NetRow] = field(default_factory=list)
+    fabric: list[records.FabricRow] = field(default_factory=list)
+    pressure: list[records.PressureRow] = field(default_factory=list)
+    energy: list[records.EnergyRow] = field(default_factory=list)
+    gpu: list[records.GpuRow] = field(default_factory=list)
+    container: list[records.ContainerRow] = field(default_factory=list)
+    cgroup: list[records.CgroupRow] = field(default_factory=list)
+    job: list[records.JobRow] = field(default_factory=list)
+    cost: list[records.CostRow] = field(default_factory=list)
 
 
 #: What tells the rows of each kind apart. A disk has its name alone: another one there goes on with its series.
@@ -170,6 +141,8 @@ class Observer:
         self._meters = Meters()
         self._boot, self._booted = "", 0
         self._run, self._boottime = "", 0
+        #: Whether samples come that were told before: who was shown stays.
+        self._is_told = False
         #: When those counters began of which no row tells it (again): they fell in this boot.
         self._starts: dict[tuple[str, Key], int] = {}
         self._infos: dict[str, dict[Key, msgspec.Struct]] = {"job": {}, "container": {}, "gpu": {}}
@@ -201,9 +174,11 @@ class Observer:
         self._starts = {(kind, key): start for kind, key, start in carried.starts}
         for kind, seats in carried.seats.items():
             self._places[kind].begin(seats)
+        self._is_told = True
         for sample in last:
             if sample.boot == carried.boot:
-                self.observe(sample, is_again=True)
+                self.observe(sample)
+        self._is_told = False
 
     def learn_machine(self, info: SysInfo) -> None:
         """Takes in a sysinfo record."""
@@ -232,8 +207,8 @@ class Observer:
         for container in sample.container_info:
             self._infos["container"][container.container_id,] = container
 
-    def observe(self, sample: Observed | Sample, *, is_again: bool = False) -> None:
-        """Makes a sample the present one; `is_again` where it was told before, so that who is shown stays."""
+    def observe(self, sample: Observed | Sample) -> None:
+        """Makes a sample the present one."""
         self.learn(sample)
         self.before, self.time = self.time, nanoseconds(sample.time)
         self._boottime = sample.boottime
@@ -246,18 +221,13 @@ class Observer:
             jobs=sum(row.processes != 0 for row in sample.job) if sample.job else None,
         )
         self.fallen = []
-        shown = {
-            kind: self._present(kind, self._rows(kind, sample, view, is_again), sample.boottime)
-            for kind in _KEYS
-        }
+        shown = {kind: self._present(kind, self._rows(kind, sample, view), sample.boottime) for kind in _KEYS}
         shown["sysinfo"] = [Subject("sysinfo", self.machine, None)] if self.machine else []
         shown["view"] = [Subject("view", view, None)]
         self._forget(sample.boottime)
         self.subjects = shown
 
-    def _rows(
-        self, kind: str, sample: Observed | Sample, view: ViewRow, is_again: bool
-    ) -> list[tuple[Key, Any]]:
+    def _rows(self, kind: str, sample: Observed | Sample, view: ViewRow) -> list[tuple[Key, Any]]:
         """The rows of a kind that are shown, each with what tells it apart."""
         fields, now = _KEYS[kind], sample.boottime
         rows = [(tuple([getattr(row, name) for name in fields]), row) for row in getattr(sample, kind)]
@@ -270,10 +240,11 @@ class Observer:
             rows = [(key, row) for key, row in rows if key in self._infos["job"]]
         known = self._known.get(kind, {}) if kind in _RARE else {}
         every = [*((key, one.row) for key, one in known.items() if now - one.seen < _RARE_NS), *rows]
-        totals = {key: float(sum(getattr(row, name) or 0 for name in _RANKED[kind])) for key, row in every}
-        chosen = self._places[kind].choose(totals, now, may_change=not is_again)
+        not_shown, counters = _RANKED[kind]
+        totals = {key: float(sum(getattr(row, name) or 0 for name in counters)) for key, row in every}
+        chosen = self._places[kind].choose(totals, now, may_change=not self._is_told)
         if totals:
-            setattr(view, _NOT_SHOWN[kind], len(totals) - len(chosen))
+            setattr(view, not_shown, len(totals) - len(chosen))
         return [(key, row) for key, row in rows if key in chosen]
 
     def _present(self, kind: str, rows: list[tuple[Key, Any]], now: int) -> list[Subject]:
