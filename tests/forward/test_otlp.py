@@ -20,7 +20,7 @@ from vmsonar_archive.dialect.subjects import Observer
 from vmsonar_archive.read.reader import open_archive
 from vmsonar_archive.records import KINDS, ContainerRow, DiskRow, EventRow, GapRow, NetfsRow
 
-from tests.making.metered import Everything, sample, vmsonar
+from tests.making.metered import Everything, by_convention, sample, vmsonar
 from tests.making.worlds import make_history
 from tests.parts import requires
 from tests.real.certificates import make_authority
@@ -176,7 +176,7 @@ def test_every_metric_arrives_with_its_unit_type_value_and_start(
             if one.role in ("counter", "amount")
         }
         kinds = {name: rest for name, *rest in real.kinds() if not name.endswith(".info")}
-        for name, of in table().by_convention().items():
+        for name, of in by_convention().items():
             assert tuple(kinds.pop(name)) == sums.get(name, (of[0].ucum, "Gauge", "", "")), name
         assert not kinds
         assert sorted(real.bodies()) == sorted(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from vmsonar_archive.dialect.metrics import table
+from vmsonar_archive.dialect.metrics import Metric, table
 from vmsonar_archive.dialect.subjects import Observer
 from vmsonar_archive.read.reader import open_archive
 from vmsonar_archive.records import (
@@ -27,6 +27,14 @@ from tests.making.worlds import Job, Machine
 #: How many of what a crowded machine has.
 JOBS, CONTAINERS, GPUS, PROCESSES = 100, 50, 8, 500
 BOOTED = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
+
+
+def by_convention() -> dict[str, list[Metric]]:
+    """The metrics under each name for OpenTelemetry."""
+    named: dict[str, list[Metric]] = {}
+    for metric in table().metrics:
+        named.setdefault(metric.convention, []).append(metric)
+    return named
 
 
 def sample(seconds: float, boot: str = "boot-1", run: str = "r", **rows: object) -> Sample:

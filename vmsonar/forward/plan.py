@@ -35,6 +35,7 @@ class ForwardPlan:
         """`places` is how many jobs have series at a time, where metrics are sent."""
         self.forward = forward
         self._places = places
+        self.dialect = "otlp" if forward.to == "otlp" else forward.dialect
         self.cluster = settings.check(forward)
         prefix = f"{forward.topic_prefix}." if forward.topic_prefix else ""
         by_kind = {kind: f"{prefix}{self.cluster}.{kind}" for kind in (*RECORD_KINDS, *BATCH_KINDS)}
@@ -51,11 +52,6 @@ class ForwardPlan:
         if forward.to == "kafka":
             return f"kafka {','.join(forward.brokers)}"
         return f"{forward.to} {without_query(forward.url or '')}"
-
-    @property
-    def dialect(self) -> str:
-        """What the records become."""
-        return "otlp" if self.forward.to == "otlp" else self.forward.dialect
 
     def is_of(self, destination: str) -> bool:
         """Whether what was sent to that receiver was sent to ours: brokers of one cluster may come and go."""

@@ -25,8 +25,6 @@ _UNITS = {
     "bytes_per_second": ("Bps", "Bps"),
     "": ("short", "cps"),
 }
-
-
 _TITLES = {
     "node": "vmsonar: node",
     "jobs": "vmsonar: jobs",

@@ -4,7 +4,6 @@ Naming follows Prometheus' customs (base units, `_total`, `_info`) and OpenTelem
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -150,18 +149,11 @@ class Table:
 
     def by_name(self, kinds: tuple[str, ...] = ()) -> dict[str, list[Metric]]:
         """The metrics under each name for Prometheus."""
-        return _grouped("name", (one for one in self.metrics if not kinds or one.kind in kinds))
-
-    def by_convention(self) -> dict[str, list[Metric]]:
-        """The metrics under each name for OpenTelemetry."""
-        return _grouped("convention", self.metrics)
-
-
-def _grouped(by: str, metrics: Iterable[Metric]) -> dict[str, list[Metric]]:
-    named: dict[str, list[Metric]] = {}
-    for metric in metrics:
-        named.setdefault(getattr(metric, by), []).append(metric)
-    return named
+        named: dict[str, list[Metric]] = {}
+        for metric in self.metrics:
+            if not kinds or metric.kind in kinds:
+                named.setdefault(metric.name, []).append(metric)
+        return named
 
 
 def info_name(kind: str) -> str:

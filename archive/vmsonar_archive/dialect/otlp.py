@@ -87,7 +87,7 @@ def _series(metric: Metric) -> Series:
 
 @cache
 def _help(convention: str) -> str:
-    return help_of(table().by_convention()[convention])
+    return help_of([one for one in table().metrics if one.convention == convention])
 
 
 def _infos(observer: Observer) -> Iterator[Series]:
@@ -321,11 +321,7 @@ def _metric_json(series: Series) -> dict[str, Any]:
             "attributes": _attributes_json(point.attributes),
             **({"startTimeUnixNano": str(point.start)} if point.start else {}),
             "timeUnixNano": str(point.time),
-            **(
-                {"asDouble": point.value}
-                if isinstance(point.value, float)
-                else {"asInt": str(int(point.value))}
-            ),
+            **_number_json(point.value),
         }
         for point in series.points
     ]
@@ -335,6 +331,10 @@ def _metric_json(series: Series) -> dict[str, Any]:
     is_monotonic = series.role == "counter"
     told = {"dataPoints": points, "aggregationTemporality": _CUMULATIVE, "isMonotonic": is_monotonic}
     return head | {"sum": told}
+
+
+def _number_json(value: float) -> dict[str, Any]:
+    return {"asDouble": value} if isinstance(value, float) else {"asInt": str(int(value))}
 
 
 def _attributes_json(labels: Iterable[tuple[str, "str | int | float | bool"]]) -> list[dict[str, Any]]:

@@ -81,8 +81,7 @@ class Places:
 class Meters:
     """Energy counters without their wraps: what was measured since we began to read, in microjoules."""
 
-    def __init__(self, carried: dict[str, tuple[int, int, int]] | None = None) -> None:
-        carried = carried or {}
+    def __init__(self, carried: dict[str, tuple[int, int, int]]) -> None:
         self._last = {meter: (energy, at) for meter, (energy, at, _) in carried.items() if at}
         self._sums = {meter: total for meter, (_, _, total) in carried.items()}
 

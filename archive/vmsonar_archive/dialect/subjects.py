@@ -138,7 +138,7 @@ class Observer:
         """`hold_seconds`: how long to show what is told rarely, or for the last time, after the sample that told it."""
         self._places = {kind: Places(places) for kind in _RANKED}
         self._hold = int(hold_seconds * 1e9)
-        self._meters = Meters()
+        self._meters = Meters({})
         self._boot, self._booted = "", 0
         self._run, self._boottime = "", 0
         #: Whether samples come that were told before: who was shown stays.

@@ -12,7 +12,7 @@ from pathlib import Path
 from vmsonar_archive.dialect.exposition import head, label_text, number_text
 from vmsonar_archive.dialect.metrics import info_name, table
 from vmsonar_archive.dialect.otlp import logs_json, logs_of, metrics_json, metrics_of, resource
-from vmsonar_archive.dialect.subjects import Observer, Subject, heads, nanoseconds
+from vmsonar_archive.dialect.subjects import Observer, heads, nanoseconds
 from vmsonar_archive.format.identity import ArchiveIdentity
 from vmsonar_archive.read.findings import Code, Finding, Severity
 from vmsonar_archive.read.reader import Archive, open_archive
@@ -77,7 +77,7 @@ class OpenMetricsFiles(Sink):
         self._common = label_text((("instance", host), ("job", "vmsonar"), ("archive", identity.archive)))
         #: Values and times by name, and by labels.
         self._series: dict[str, dict[str, bytearray]] = {}
-        #: When the counters of each began that a step has told of so far.
+        #: When counters began, of those whose beginning a step has told so far.
         self._starts: dict[tuple[str, str], int] = {}
         self._made: list[Path] = []
         self._bytes = 0
@@ -95,19 +95,16 @@ class OpenMetricsFiles(Sink):
             labels = self._labels(subject.text, label_text(metric.labels))
             of = self._series.setdefault(metric.name, {})
             time = subject.end or observer.time
-            if metric.is_counter and self._is_new(subject, labels, metric.name) and subject.start < time:
-                self._add(of, labels, 0, subject.start)
+            of_series, begin = (metric.name, labels), subject.start
+            if metric.is_counter and 0 < self._told < begin < time and self._starts.get(of_series) != begin:
+                # Its counters began after the last sample that was told: then they were 0 at that moment.
+                self._starts[of_series] = begin
+                self._add(of, labels, 0, begin)
             self._add(of, labels, value, time)
         if not ended:
             self._add_infos(observer)
             self._told = observer.time
             self._starts.clear()
-
-    def _is_new(self, subject: Subject, labels: str, name: str) -> bool:
-        """Whether its counters began after the last sample that was told: then they were 0 at that moment."""
-        before = self._starts.get((name, labels))
-        self._starts[name, labels] = subject.start
-        return before != subject.start and 0 < self._told < subject.start
 
     def _add_infos(self, observer: Observer) -> None:
         for kind in table().infos:

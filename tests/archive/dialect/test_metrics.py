@@ -33,7 +33,7 @@ from vmsonar_archive.records import (
     SysInfo,
 )
 
-from tests.making.metered import BOOTED, Crowded, Everything, exported, observed, sample
+from tests.making.metered import BOOTED, Crowded, Everything, by_convention, exported, observed, sample
 from tests.parts import requires
 from tests.real.prometheus import import_history
 
@@ -126,12 +126,12 @@ def test_names_follow_the_customs(metric: Metric):
 
 
 def test_what_shares_a_name_shares_type_and_unit_and_differs_in_labels():
-    for of in (table().by_name(), table().by_convention()):
+    for of in (table().by_name(), by_convention()):
         for name, metrics in of.items():
             assert len({(one.role, one.ucum, one.kind) for one in metrics}) == 1, name
     for metrics in table().by_name().values():
         assert len({one.labels for one in metrics}) == len(metrics)
-    for metrics in table().by_convention().values():
+    for metrics in by_convention().values():
         assert len({one.attributes for one in metrics}) == len(metrics)
 
 
