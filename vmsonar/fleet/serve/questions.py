@@ -6,7 +6,7 @@ Every question reads the rows that its asker may see (`prepared.Seen`) and nothi
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, overload
+from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
@@ -82,10 +82,6 @@ def _place(found: dict[str, Any]) -> Provenance:
     return Provenance(**found | times | {"damaged": bool(found["damaged"])})
 
 
-@overload
-def _moment(seconds: float) -> datetime: ...
-@overload
-def _moment(seconds: float | None) -> datetime | None: ...
 def _moment(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
@@ -390,7 +386,7 @@ def _lives(asked: Asked) -> list[Life]:
     lives = []
     for archive, name, last, end in found:
         # What came by another way than through the fleet has only its last sample.
-        heard, interval = asked.heard.get(archive) or (_moment(last or 0.0), USUAL)
+        heard, interval = asked.heard.get(archive) or (datetime.fromtimestamp(last or 0.0, UTC), USUAL)
         state = judged(asked.now - heard, interval, end)
         lives.append(
             Life(archive=archive, hostname=name, state=state, heard=heard, last=_moment(last), end=end)
