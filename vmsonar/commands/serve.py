@@ -1,5 +1,6 @@
 """`vmsonar serve`: a fleet's answers, dashboard and uploads over HTTP."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -29,18 +30,19 @@ def serve_command(
     no_uploads: Annotated[bool, flag("--no-uploads", "Answer only, take nothing in.")] = False,
     url: Annotated[str | None, option("URL", "What machines call us by, for minted addresses.")] = None,
     shipping: Annotated[
-        str,
+        str | None,
         option(
-            "DURATION", "How often machines ship: late after 1.5 times that, lost after 3 without a farewell."
+            "DURATION",
+            "How often machines ship, by default as each does: late after 1.5 times that, lost after 3.",
         ),
-    ] = "15min",
+    ] = None,
     max_upload: Annotated[str, option("SIZE", "The largest bundle that is taken.")] = "2GiB",
     state: Annotated[Path | None, option("DIR", "Prepared answers, beside the fleet by default.")] = None,
     new_token: Annotated[
         str | None, option("NAME", "Print a new token and the line for --access, and end.")
     ] = None,
 ) -> int:
-    """Serves a fleet: a read-only API, a dashboard, and the taking in of uploads.
+    """Serves a fleet: a read-only API, a dashboard, and the taking in of uploads; SIGHUP reads tokens again.
 
     Example: vmsonar serve --fleet /srv/fleet --open
 
@@ -48,14 +50,14 @@ def serve_command(
 
     Example: vmsonar serve --new-token anna
     """
-    from vmsonar.fleet.serve.access import Access, read_access
-    from vmsonar.fleet.serve.access import new_token as make_token
-
     if new_token is not None:
+        from vmsonar.fleet.serve.access import new_token as make_token
+
         token, kept = make_token()
         say(f"token: {token}\n".rstrip())
         say(f"  - {{name: {new_token}, sha256: {kept}, role: user, user: {new_token}}}")
         return Exit.OK
+    from vmsonar.fleet.serve.access import Access, read_access
     from vmsonar.fleet.serve.server import Wishes, need_server, serve
     from vmsonar.fleet.store import fleet_place, open_fleet
     from vmsonar.host.listening import Address
@@ -69,8 +71,10 @@ def serve_command(
         raise UsageError("--url: machines send to https:// only")
     configured = load_config(config)
     wishes = Wishes(
-        Address.parse(listen), Access() if access is None else read_access(access), configured.fleet, tls_cert, tls_key,
-        open_to_all, not no_uploads, None if url is None else url.rstrip("/"), seconds_of(shipping, "--shipping"),
+        Address.parse(listen), Access() if access is None else read_access(access), access, configured.fleet, tls_cert,
+        tls_key,
+        open_to_all, not no_uploads, None if url is None else url.rstrip("/"),
+        None if shipping is None else timedelta(seconds=seconds_of(shipping, "--shipping")),
         largest, state,
     )  # fmt: skip
     root = fleet_place(fleet, configured.fleet.place)

@@ -16,7 +16,7 @@ from vmsonar.fleet.store import Fleet
 #: A machine that ships so many times its interval late is late; three intervals without a word, and it is lost.
 _LATE, _LOST = 1.5, 3.0
 #: How often machines ship, as long as nothing is known of it: the increment timer's interval.
-_USUAL = timedelta(minutes=15)
+USUAL = timedelta(minutes=15)
 #: How far the last minutes reach back.
 _LAST_MINUTES = timedelta(minutes=10)
 _MOST_WORDS = 8
@@ -55,7 +55,7 @@ def interval_of(holding: Holding, configured: timedelta | None) -> timedelta:
     if configured is not None:
         return configured
     gaps = [later - earlier for earlier, later in pairwise(holding.reached) if later > earlier]
-    return max(median_low(gaps), timedelta(seconds=1)) if len(gaps) > 1 else _USUAL
+    return max(median_low(gaps), timedelta(seconds=1)) if len(gaps) > 1 else USUAL
 
 
 def state_of(

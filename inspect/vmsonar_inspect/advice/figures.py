@@ -91,7 +91,7 @@ def filled_in(
     """Fills every {figure}, or {figure|noun} with the noun in singular or plural; nothing else has a meaning."""
 
     def fill(match: re.Match[str]) -> str:
-        if match[1] in WORDS:
+        if match[1] in WORDS or match[1] in (words or {}):
             return (words or {}).get(match[1], "others")
         value = figures.get(match[1])
         noun = "" if match[2] is None else f" {match[2]}" + ("" if value == 1 else "s")

@@ -208,9 +208,10 @@ def query_contexts(queries: Queries, judged: dict[Key, JobUse], deep: bool) -> d
     found = queries.by(JOB_KEY, _CONTEXT)
     more = [queries.by(JOB_KEY, _WORKERS)] if deep else []
     # Only where cores were short does it matter who was ready to run; a long record is read for that on request.
-    crowded = any((row["saturated_share"] or 0.0) > 0 for row in found.values())
+    # By machine: what is said of one must not depend on which others are opened with it.
+    crowded = {key[0] for key, row in found.items() if (row["saturated_share"] or 0.0) > 0}
     if crowded and (deep or max(job.samples for job in judged.values()) <= _FEW_SAMPLES):
-        more.append(queries.by(JOB_KEY, _WANTED))
+        more.append({key: row for key, row in queries.by(JOB_KEY, _WANTED).items() if key[0] in crowded})
     if deep and any((job.observed_seconds or 0.0) >= _LONG for job in judged.values()):
         more.append(queries.by(JOB_KEY, _IDLE))
     several = {key for key, count in Counter(queries.leaders.values()).items() if count > 1}

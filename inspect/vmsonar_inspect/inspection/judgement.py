@@ -27,6 +27,9 @@ from vmsonar_inspect.facts.queries import Key, grouped
 from vmsonar_inspect.facts.stories import concerns, query_course, query_members, told_of
 from vmsonar_inspect.inspection.recorded import Recorded, busiest_first
 
+#: Figures from which what others used could be told.
+_OF_OTHERS = ("others_", "node_")
+
 
 class Inspection(Recorded):
     """The facts and the advice about archives that were opened together."""
@@ -103,8 +106,13 @@ class Inspection(Recorded):
         if (box := self._boxes.get(job.container_id or "")) is not None:
             figures["throttled_share"] = box.throttled_share
             figures["memory_limit"] = None if box.killed_below_limit else box.memory_limit_bytes
-        words = {"takers": self._takers(key, figures)} if figures.get("waited_share") else None
-        return job_advice(self.settings.rules, job, figures, use, words)
+        words = self._words_for_others(key, figures)
+        advice = job_advice(self.settings.rules, job, figures, use, words)
+        if not self.settings.names_others:
+            for verdict in advice.verdicts:
+                own = verdict.figures.items()
+                verdict.figures = {name: value for name, value in own if not name.startswith(_OF_OTHERS)}
+        return advice
 
     @cached_property
     def _batches(self) -> dict[tuple[str, str | None], list[model.JobUse]]:
@@ -117,6 +125,11 @@ class Inspection(Recorded):
         others = self._batches[job.job, job.user] if job.job_source == SLURM else []
         return [job, *(each for each in others if each.archive != job.archive and _met(job, each))]
 
+    def _words_for_others(self, key: Key, figures: Figures) -> dict[str, str] | None:
+        if not self.settings.names_others:
+            return {"takers": "others had the cores", "others_cores_mean": "the rest"}
+        return {"takers": self._takers(key, figures)} if figures.get("waited_share") else None
+
     def _takers(self, key: Key, figures: Figures) -> str:
         """Who had the cores while a job ran: the busiest other job, or all others together."""
         mine, cpus = self._jobs[key], units.plural(figures.get("cpus"), "core")
@@ -127,8 +140,7 @@ class Inspection(Recorded):
         ]
         most = max(others, key=lambda job: job.cores.mean or 0.0, default=None)
         rest = figures.get("others_cores_mean")
-        is_named = self.settings.names_others and most is not None and rest is not None
-        if most is None or not is_named or (most.cores.mean or 0.0) < 0.5 * (rest or 0.0):
+        if most is None or rest is None or (most.cores.mean or 0.0) < 0.5 * rest:
             return f"others used {units.cores(rest)} of {cpus}"
         who = f"job {plain(most.job)} of {plain(most.user)} ({plain(most.label or most.program)})"
         return f"{who} used {units.cores(most.cores.mean)} of {cpus}"

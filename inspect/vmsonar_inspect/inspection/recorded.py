@@ -73,7 +73,7 @@ class InspectionSettings:
     factor: Factor = field(default_factory=lambda: load_factor(None))
     #: Kinds or types of events; none are all but the everyday ones.
     kinds: frozenset[str] = frozenset()
-    #: Whether a verdict on a job may name another job that was in its way.
+    #: Whether a verdict on a job may say who was in its way, and how much others used.
     names_others: bool = True
 
 

@@ -33,6 +33,42 @@ SECONDS = 900.0
 def shared() -> Machine:
     """Both work here; bert keeps anna waiting, and one of his jobs is killed."""
     box = Box(box_id(7), "secret-box", image="secret-image", user="bert", oom_at=600.0, limit=2 * GIB)
+    his = [
+        Load(
+            200, "./secret-work", user="bert", begin=0, cores=1.8, workers=(1.0,) * 8, memory=3 * GIB, state="R",
+            gpu={gpu_id(0): 20.0},
+        ),
+        Load(300, "secret-work.py", user="bert", begin=0, end=600, cores=0.0, container=box.container_id),
+    ]  # fmt: skip
+    killed = (700.0, EventRow(event_type="exit", subject="process", pgid=200, pid=200, exit_code=3))
+    return machine_with(his, boxes=[box], events=[killed])
+
+
+def shared_with_others() -> Machine:
+    """The same for anna: she waits as long, for several people of whom none does what bert did."""
+    loads = [
+        Load(
+            pgid,
+            command,
+            user=user,
+            begin=0,
+            cores=cores,
+            workers=workers,
+            memory=memory * GIB,
+            state="R",
+            gpu={gpu_id(0): 20.0} if user == "carl" else {},
+        )
+        for pgid, command, user, cores, workers, memory in (
+            (210, "./render", "carl", 0.6, (1.0,) * 3, 1.0),
+            (220, "./train", "dora", 0.7, (1.0,) * 4, 1.5),
+            (230, "make", "dora", 0.5, (1.0,), 0.5),
+        )
+    ]
+    return machine_with(loads)
+
+
+def machine_with(others: list[Load], **more: Any) -> Machine:
+    hers = Load(100, "./solve", begin=0, cores=0.2, memory=1 * GIB, state="R", gpu={gpu_id(0): 40.0})
     return Machine(
         hostname="vm-shared",
         machine_id=f"{1:032x}",
@@ -42,17 +78,9 @@ def shared() -> Machine:
         gpus=(gpu_id(0),),
         pressure={"cpu": 0.9},
         runnable=9,
-        boxes=[box],
-        loads=[
-            Load(100, "./solve", begin=0, cores=0.2, memory=1 * GIB, state="R", gpu={gpu_id(0): 40.0}),
-            Load(
-                200, "./secret-work", user="bert", begin=0, cores=1.8, workers=(1.0,) * 8, memory=3 * GIB, state="R",
-                gpu={gpu_id(0): 20.0},
-            ),
-            Load(300, "secret-work.py", user="bert", begin=0, end=600, cores=0.0, container=box.container_id),
-        ],
-        events=[(700.0, EventRow(event_type="exit", subject="process", pgid=200, pid=200, exit_code=3))],
-    )  # fmt: skip
+        loads=[hers, *others],
+        **more,
+    )
 
 
 def his() -> Machine:
@@ -75,10 +103,10 @@ def file_machine(fleet: Fleet, machine: Machine, scratch: Path) -> str:
     return archive
 
 
-def make_fleet(folder: Path) -> tuple[Fleet, dict[str, str]]:
+def make_fleet(folder: Path, *machines: Machine) -> tuple[Fleet, dict[str, str]]:
     """The fleet, and the archive of each host."""
     fleet = open_fleet(folder / "fleet", create=True)
-    machines = (shared(), his(), hers())
+    machines = machines or (shared(), his(), hers())
     return fleet, {machine.hostname: file_machine(fleet, machine, folder) for machine in machines}
 
 

@@ -4,6 +4,7 @@ import base64
 from pathlib import Path
 
 import pytest
+from starlette.datastructures import Headers
 from vmsonar_archive.system.errors import UsageError
 
 from tests.fleet.serve.place import PEOPLE, Site
@@ -75,24 +76,37 @@ def test_a_browser_gives_the_token_as_its_password(site: Site) -> None:
 def test_the_proxy_is_believed_on_its_socket_only() -> None:
     access = Access(proxy=Proxy(people={"root": Rights(role="admin")}))
     behind, before = Authenticator(access, behind_proxy=True), Authenticator(access)
-    assert behind.asker({"x-remote-user": "carla"}).scope == Scope("carla")
-    assert behind.asker({"x-remote-user": "root"}).scope == EVERYTHING
+    assert behind.asker(Headers({"x-remote-user": "carla"})).scope == Scope("carla")
+    assert behind.asker(Headers({"x-remote-user": "root"})).scope == EVERYTHING
     for door, headers in (
         (before, {"x-remote-user": "root"}),
         (behind, {}),
         (behind, {"x-remote-user": b"a\\nb\\n".decode("unicode_escape")}),
     ):
         with pytest.raises(Denied):
-            door.asker(headers)
+            door.asker(Headers(headers))
+
+
+def test_the_proxys_word_counts_whatever_else_it_passes_on() -> None:
+    """It may have asked for a password itself; and where two names come, one of them is from outside."""
+    token, kept = new_token()
+    access = Access(tokens=[Token(name="vm", sha256=kept, role="upload")], proxy=Proxy())
+    door = Authenticator(access, behind_proxy=True)
+    named = {"x-remote-user": "carla", "authorization": "Basic Y2FybGE6aHVzaA=="}
+    assert door.asker(Headers(named)).scope == Scope("carla")
+    assert door.asker(Headers({"authorization": f"Bearer {token}"})).name == "vm"
+    two = [(b"x-remote-user", b"root"), (b"x-remote-user", b"carla")]
+    with pytest.raises(Denied, match="two"):
+        door.asker(Headers(raw=two))
 
 
 def test_open_is_for_this_machine_alone() -> None:
     door = Authenticator(Access(), open_to_all=True)
-    assert door.asker({"host": "localhost:8060"}).role == "admin"
-    assert door.asker({"host": "[::1]:8060"}).role == "admin"
+    assert door.asker(Headers({"host": "localhost:8060"})).role == "admin"
+    assert door.asker(Headers({"host": "[::1]:8060"})).role == "admin"
     for host in ("evil.example:8060", "127.0.0.1.evil.example", ""):
         with pytest.raises(Denied):
-            door.asker({"host": host})
+            door.asker(Headers({"host": host}))
 
 
 def test_every_token_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +120,10 @@ def test_every_token_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "vmsonar.fleet.serve.access.hmac.compare_digest", lambda a, b: calls.append(a) or compare(a, b)
     )
-    assert Authenticator(Access(tokens=tokens)).asker({"authorization": f"Bearer {made[0][0]}"}).name == "0"
+    assert (
+        Authenticator(Access(tokens=tokens)).asker(Headers({"authorization": f"Bearer {made[0][0]}"})).name
+        == "0"
+    )
     assert calls == [token.sha256 for token in tokens]
 
 
@@ -147,11 +164,11 @@ def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
 )
 def test_what_nobody_meant_does_not_start(listen: str, open_to_all: bool, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        _check(Wishes(Address.parse(listen), Access(), FleetSection(), open_to_all=open_to_all))
+        _check(Wishes(Address.parse(listen), Access(), None, FleetSection(), open_to_all=open_to_all))
 
 
 def test_beyond_loopback_only_with_tls() -> None:
     access = Access(tokens=[Token(name="a", sha256="0" * 64, role="admin")])
     with pytest.raises(UsageError, match="--tls-cert"):
-        _check(Wishes(Address.parse("0.0.0.0:8060"), access, FleetSection()))
-    _check(Wishes(Address.parse("127.0.0.1:8060"), access, FleetSection()))
+        _check(Wishes(Address.parse("0.0.0.0:8060"), access, None, FleetSection()))
+    _check(Wishes(Address.parse("127.0.0.1:8060"), access, None, FleetSection()))

@@ -15,6 +15,7 @@ import pytest
 
 from tests.fleet.serve.place import NOW, Site, file_machine, site_of
 from tests.making.machines import GIB, Load, Machine
+from vmsonar.fleet.holdings import Holding, write_holding
 from vmsonar.fleet.store import Fleet
 
 
@@ -105,6 +106,52 @@ def test_a_page_of_a_machine_has_a_bound_and_says_what_it_leaves_out(
     assert (len(tables["jobs"]["spans"]), len(tables["events"]["spans"])) == (1, 2)
     assert tables["jobs"]["rest"] == "and 2 with less CPU time, which are not on this page"
     assert tables["events"]["rest"].endswith("earlier, which are not on this page")
+
+
+def test_days_of_a_machine_come_page_by_page(place: Site, tmp_path: Path) -> None:
+    machine = Machine(loads=[Load(100, "./solve", begin=0, cores=1.0)], start=NOW.replace(hour=23, minute=50))
+    archive = file_machine(place.fleet, machine, tmp_path)
+    place.catch_up()
+    first = place.ask("admin", f"/api/v1/machines/{archive}", limit=1).json()
+    (second,) = place.ask("admin", first["next"]).json()["rows"]
+    days = [day["machine"]["first"][:10] if "first" in day["machine"] else day["coverage"]["first"][:10]
+            for day in (*first["rows"], second)]  # fmt: skip
+    assert days == ["2026-11-16", "2026-11-17"]
+    assert place.ask("admin", f"/api/v1/machines/{archive}", limit=2).json()["next"] is None
+    assert place.ask("admin", f"/api/v1/machines/{archive}", limit=1000).status_code == 400
+
+
+def test_a_question_that_takes_too_long_is_ended(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen_by = type(site.prepared).seen_by
+    monkeypatch.setattr("vmsonar.fleet.serve.prepared._STEPS", 1)
+    monkeypatch.setattr(type(site.prepared), "seen_by", lambda self, scope: seen_by(self, scope, seconds=-1))
+    answer = site.ask("admin", "/api/v1/jobs", min_runtime=3)
+    assert (answer.status_code, "ask for less" in answer.text) == (503, True)
+
+
+def test_a_machine_lives_while_it_is_heard(place: Site, tmp_path: Path) -> None:
+    """Not by the last sample that was prepared: that may wait, and its clock may be wrong."""
+    archive = file_machine(place.fleet, Machine(hostname="vm-slow"), tmp_path)
+    place.catch_up()
+
+    def state(*heard_ago: timedelta) -> str:
+        holding = Holding(
+            archive=archive, machine_id="0" * 32, arrivals=[NOW - each for each in heard_ago],
+            reached=[NOW - each for each in heard_ago],
+        )  # fmt: skip
+        write_holding(place.fleet, holding)
+        place.server.listened = -1e9
+        age(place, 100)
+        (machine,) = place.rows("admin", "fleet")[0]["machines"]
+        assert place.rows("admin", "machines", state=machine["state"])
+        return machine["state"]
+
+    hour = timedelta(hours=1)
+    assert state(10 * hour) == "lost"
+    assert state(timedelta(minutes=5)) == "alive"
+    # One that ships every four hours is not late after five.
+    assert state(13 * hour, 9 * hour, 5 * hour) == "alive"
+    assert state(18 * hour, 14 * hour, 10 * hour) == "late"
 
 
 def test_links_keep_the_time(site: Site, hosts: dict[str, str]) -> None:

@@ -1,13 +1,15 @@
 """Nobody learns anything of another user's jobs: not by a row, a count, a name, a time or an error."""
 
+import re
 import sqlite3
+from collections.abc import Iterator
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fleet.serve.place import HIS, NOW, Site
+from tests.fleet.serve.place import HIS, NOW, Site, hers, make_fleet, shared_with_others, site_of
 from vmsonar.fleet.serve.dashboard import PAGES, PageSpan
 from vmsonar.fleet.serve.prepared import Prepared, Scope
 from vmsonar.fleet.serve.questions import QUESTIONS, Asked, NotThere, WrongQuestion
@@ -125,11 +127,53 @@ def test_what_she_is_told_does_not_depend_on_others(
     for prepared in (site.prepared, alone):
         with prepared.seen_by(scope) as seen:
             try:
-                asked = Asked(seen, wish, question.path, NOW, 900.0)
+                asked = Asked(seen, wish, question.path, NOW)
                 answers.append(msgspec.json.encode(question.answer(asked, **places)))
             except (NotThere, WrongQuestion) as error:
                 answers.append(repr(error).encode())
     assert answers[0] == answers[1]
+
+
+@pytest.fixture(scope="session")
+def among_others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Her machines as they are, while others than bert had the rest of the cores for other work, and prepared anew."""
+    folder = tmp_path_factory.mktemp("others")
+    fleet, _ = make_fleet(folder, shared_with_others(), hers())
+    for site in site_of(fleet, folder / "state"):
+        site.catch_up()
+        yield site
+
+
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def told(site: Site, path: str) -> list[str]:
+    """The rows of an answer or the words of a page, without the ids, which differ from recording to recording."""
+    answer = site.ask("anna", path)
+    assert answer.status_code == 200, answer.text
+    if path.startswith("/api"):
+        document = answer.json()
+        # Who was heard last comes first: both archives are of one moment.
+        return sorted(_ID.sub("", str(row)) for row in (*document["rows"], *document["archives"]))
+    return sorted(re.findall(r"[^\"<>,{}]+", _ID.sub("", unpacked(answer.text))))
+
+
+@pytest.mark.parametrize("path", [
+    *(question.path for question in QUESTIONS if "{" not in question.path and "timeline" not in question.path),
+    "/",
+])  # fmt: skip
+def test_what_others_did_makes_no_difference_to_her(site: Site, among_others: Site, path: str) -> None:
+    """Nothing of them was worked into what was prepared for her: not how many they were, nor what they used."""
+    assert told(site, path) == told(among_others, path)
+
+
+def test_neither_do_they_to_the_story_of_her_job(site: Site, among_others: Site) -> None:
+    for page in ("/api/v1/jobs/{archive}/{series}", "/machines/{archive}", "/api/v1/machines/{archive}"):
+        said = []
+        for each in (site, among_others):
+            (mine,) = [job for job in each.rows("anna", "jobs") if job["hostname"] == "vm-shared"]
+            said.append(told(each, page.format(archive=mine["archive"], series=mine["series_id"])))
+        assert said[0] == said[1], page
 
 
 def test_she_sees_her_own(site: Site, hosts: dict[str, str]) -> None:
@@ -197,7 +241,12 @@ def test_sqlite_itself_refuses_the_table(site: Site) -> None:
 
 
 def test_her_verdicts_name_nobody(site: Site) -> None:
-    """A job that waited for another's cores: how many, not whose."""
-    said = str(site.rows("anna", "advice"))
-    assert "others used" in said
-    assert "bert" not in said
+    """A job that waited for another's cores is told so; not whose they were, nor how many."""
+    (starved,) = [
+        verdict
+        for advice in site.rows("anna", "advice")
+        for verdict in advice["verdicts"]
+        if verdict["rule"] == "starved"
+    ]
+    assert "while others had the cores" in starved["says"]
+    assert not [name for name in starved["figures"] if name.startswith(("others", "node"))]

@@ -12,6 +12,7 @@ from vmsonar_inspect.inspection import Inspection, InspectionSettings, opened
 
 from tests.fleet.serve.place import NOW, Site, file_machine, site_of
 from tests.making.machines import GIB, Box, Load, Machine, box_id, gpu_id
+from vmsonar.fleet.serve.combine import combined
 from vmsonar.fleet.serve.prepare import Task, prepare
 from vmsonar.fleet.serve.prepared import EVERYTHING
 from vmsonar.fleet.store import Fleet
@@ -194,6 +195,40 @@ def test_a_file_that_comes_after_its_line_in_the_journal_is_seen(place: Site, tm
     assert not place.preparer.catch_up()
     late.unlink()
     assert not place.preparer.catch_up()
+
+
+def test_nobody_is_left_behind_where_more_comes_in_than_can_be_prepared(
+    place: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two machines of which one ships all the time, and a third that is new."""
+    monkeypatch.setattr("vmsonar.fleet.serve.preparer._TOGETHER", 1)
+    done: list[str] = []
+
+    def note(task: Task) -> None:
+        done.extend(task.archives)
+        for archive, stamp in task.stamps.items():
+            place.prepared.replace(archive, str(task.day), [], (stamp, len(done), None), combined)
+
+    monkeypatch.setattr(place.preparer, "_work", note)
+    made = [
+        file_machine(place.fleet, Machine(hostname=f"vm{at}", machine_id=f"{at:032x}"), tmp_path)
+        for at in range(2)
+    ]
+
+    def ships(archive: str) -> None:
+        (segment,) = place.fleet.archive(archive).rglob("sample-*")
+        segment.touch()
+
+    place.catch_up()
+    assert sorted(done) == sorted(made)
+    done.clear()
+    new = file_machine(place.fleet, Machine(hostname="new", machine_id=f"{5:032x}"), tmp_path)
+    for _ in range(5):
+        for archive in made:
+            ships(archive)
+        assert place.preparer.catch_up()
+    assert done[0] == new or done[1] == new
+    assert all(done.count(archive) == 2 for archive in made)
 
 
 def test_one_that_cannot_be_read_harms_no_other(place: Site, tmp_path: Path) -> None:

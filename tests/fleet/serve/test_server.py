@@ -19,13 +19,15 @@ import msgspec
 import pytest
 from vmsonar_archive.write.lock import WriterLock
 
-from tests.fleet.place import Vm, assert_same
+from tests.fleet.place import Machines, Vm, assert_same
+from tests.fleet.serve.place import site_of
 from tests.parts import requires
 from tests.real.certificates import make_authority
+from tests.real.s3 import S3Server
 from tests.real.stranger import STRANGER, environment, vmsonar
 from vmsonar.fleet.intake import Intake
 from vmsonar.fleet.serve.access import new_token
-from vmsonar.fleet.store import Fleet
+from vmsonar.fleet.store import Fleet, open_fleet
 
 Start = Callable[..., tuple["subprocess.Popen[str]", str]]
 pytestmark = pytest.mark.slow
@@ -99,6 +101,41 @@ def test_two_replicas_answer_the_same(start: Start, tmp_path: Path) -> None:
     assert answers[0] == answers[1] == answers[2]
 
 
+@requires("moto")
+def test_two_replicas_over_one_bucket_answer_the_same(
+    s3_server: S3Server, machines: Machines, tmp_path: Path
+) -> None:
+    """Each with a fleet of its own, filled from the bucket by a collector of its own, at another pace."""
+    client, everything = s3_server.client(), os.environ | s3_server.environment()
+    client.create_bucket(Bucket="replicas")
+    made = [machines() for _ in range(2)]
+    fleets = [open_fleet(tmp_path / name, create=True) for name in ("one", "two")]
+
+    def collect(fleet: Fleet) -> None:
+        words = ["collect", "s3://replicas/fleet", "--fleet", str(fleet.root), "--keep", "--once"]
+        command = [sys.executable, "-m", "vmsonar", *words]
+        subprocess.run(command, check=True, env=everything, timeout=120, capture_output=True)
+
+    for number in range(3):
+        for vm in made:
+            vm.record(40)
+            key = f"fleet/{vm.root.name}/{number}.tar"
+            client.put_object(Bucket="replicas", Key=key, Body=vm.increment().read_bytes())
+        collect(fleets[0])
+    collect(fleets[1])
+    told = []
+    for fleet in fleets:
+        for site in site_of(fleet, fleet.root / "answers"):
+            site.catch_up()
+            archives = [vm.archive for vm in made]
+            views = ["jobs", "users", "programs", "machines", "advice", "gaps", "events", "containers"]
+            paths = [*views, *(f"machines/{archive}" for archive in archives)]
+            paths += [f"timeline?archive={archive}" for archive in archives]
+            told.append({path: site.ask("admin", f"/api/v1/{path}").headers["ETag"] for path in paths})
+            assert len(site.rows("admin", "machines")) == 2
+    assert told[0] == told[1]
+
+
 def test_tls_and_tokens(start: Start, tmp_path: Path) -> None:
     authority = make_authority(tmp_path)
     both = authority.issue("server")
@@ -122,6 +159,29 @@ def test_tls_and_tokens(start: Start, tmp_path: Path) -> None:
         assert client.get("/api/v1/jobs").status_code == 401
         client.headers["Authorization"] = f"Bearer {token}"
         until_there(client)
+
+
+def test_a_token_that_was_taken_back_is_worth_nothing_after_sighup(start: Start, tmp_path: Path) -> None:
+    """And a file that says nonsense changes nothing."""
+    (old, old_hash), (new, new_hash) = new_token(), new_token()
+    access = tmp_path / "access.yaml"
+    access.write_text(f"tokens:\n  - {{name: old, sha256: {old_hash}, role: admin}}\n")
+    process, address = start("--listen", "127.0.0.1:0", "--access", str(access))
+
+    def code(token: str) -> int:
+        headers = {"Authorization": f"Bearer {token}"}
+        return httpx.get(f"{address}/api/v1/openapi.json", headers=headers).status_code
+
+    def renew(text: str) -> str:
+        access.write_text(text)
+        process.send_signal(signal.SIGHUP)
+        return process.stderr.readline()  # type: ignore[union-attr]
+
+    assert (code(old), code(new)) == (200, 401)
+    assert "still with the tokens" in renew("tokens: nonsense\n")
+    assert code(old) == 200
+    assert "read the tokens" in renew(f"tokens:\n  - {{name: new, sha256: {new_hash}, role: admin}}\n")
+    assert (code(old), code(new)) == (401, 200)
 
 
 def test_a_client_that_is_killed_while_it_sends_sends_again(

@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -208,11 +208,49 @@ def test_what_lies_unfinished_is_bounded(place: Site, vm: Vm) -> None:
         codes.append(place.client.put(where, content=bytes(900_000), headers=part).status_code)
     assert codes == [202] * 4 + [503] * 2
     # A day later what broke off is gone, and there is room again.
+    place.uploads.tidy()
+    assert len(list(place.fleet.incoming.iterdir())) >= 4
     for path in place.fleet.incoming.iterdir():
-        os.utime(path, (0, 0))
+        a_day_ago = path.stat().st_mtime - 24 * 3600
+        os.utime(path, (a_day_ago, a_day_ago))
     place.uploads._tidied = 0
     where = path_of(address(place, vm, "9.tar"))
     assert place.client.put(where, content=bytes(900_000), headers=part).status_code == 202
+
+
+def test_who_announces_much_and_sends_little_takes_nobodys_room(place: Site, vm: Vm, bundle: bytes) -> None:
+    with ExitStack() as lines:
+        for number in range(6):
+            where = path_of(address(place, vm, f"slow-{number}.tar"))
+            lines.enter_context(sending(place, where, 10**6, b"x"))
+        assert place.client.put(path_of(address(place, vm, "a.tar")), content=bundle).status_code == 201
+
+
+def test_one_sender_leaves_room_for_others(place: Site, vm: Vm) -> None:
+    """What is on its way from one token and address is at most half of what may lie unfinished."""
+    me = ("vm", "127.0.0.1")
+    place.uploads._coming[me] = 2 * 10**6 - 1000
+    content = bytes(500_000)
+    here, elsewhere = (path_of(address(place, vm, f"{name}.tar")) for name in "ab")
+    assert place.client.put(here, content=content).status_code == 503
+    del place.uploads._coming[me]
+    place.uploads._coming["vm", "192.0.2.1"] = 2 * 10**6 - 1000
+    assert place.client.put(elsewhere, content=content).status_code == 422
+
+
+def test_a_trickle_is_a_sender_that_broke_off(place: Site, vm: Vm, bundle: bytes) -> None:
+    """A byte now and then would hold a connection, a file and its name for years."""
+    place.uploads._idle = 0.5
+    where = path_of(address(place, vm, "a.tar"))
+    with sending(place, where, len(bundle), bundle[:1000]) as line:
+        line.settimeout(0.1)
+        said = b""
+        for at in range(1000, 1100):
+            line.sendall(bundle[at : at + 1])
+            with suppress(TimeoutError):
+                said = line.recv(100)
+                break
+        assert said.startswith(b"HTTP/1.1 408")
 
 
 def test_a_key_that_is_cut_is_no_key(tmp_path: Path) -> None:

@@ -9,16 +9,18 @@ import binascii
 import hashlib
 import hmac
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from vmsonar_archive.system.errors import UsageError
 
 from vmsonar.config.file import read_as
 from vmsonar.fleet.serve.prepared import EVERYTHING, Scope
+
+if TYPE_CHECKING:
+    from starlette.datastructures import Headers
 
 Role = Literal["admin", "project", "user", "upload"]
 _NAME = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -109,11 +111,16 @@ class Authenticator:
     """Decides who asks."""
 
     def __init__(self, access: Access, *, open_to_all: bool = False, behind_proxy: bool = False) -> None:
-        self._access = access
         self._open = open_to_all
-        self._proxy = access.proxy if behind_proxy else None
+        self._behind_proxy = behind_proxy
+        self.let_in(access)
 
-    def asker(self, headers: Mapping[str, str]) -> Asker:
+    def let_in(self, access: Access) -> None:
+        """From now on whom this file names, and nobody else."""
+        self._access = access
+        self._proxy = access.proxy if self._behind_proxy else None
+
+    def asker(self, headers: "Headers") -> Asker:
         """Who sends a request with these headers; raises `Denied`."""
         if self._open:
             # A page from elsewhere may have its own name lead to us (DNS rebinding).
@@ -121,7 +128,8 @@ class Authenticator:
                 raise Denied("the Host header names another machine")
             return NOBODY_ELSE
         given = headers.get("authorization")
-        if given is None and self._proxy is not None:
+        # Where the proxy itself asked for a password, it may pass that on: it is none of ours.
+        if self._proxy is not None and (given is None or headers.get(self._proxy.header)):
             return self._from_proxy(self._proxy, headers)
         if given is None:
             raise Denied("no token")
@@ -138,8 +146,11 @@ class Authenticator:
             raise Denied("no such token")
         return _asker(found.name, found)
 
-    def _from_proxy(self, proxy: Proxy, headers: Mapping[str, str]) -> Asker:
-        name = headers.get(proxy.header.lower(), "")
+    def _from_proxy(self, proxy: Proxy, headers: "Headers") -> Asker:
+        names = headers.getlist(proxy.header)
+        if len(names) > 1:
+            raise Denied("the proxy names two: it must remove what comes from outside")
+        name = next(iter(names), "")
         if not name or len(name) > 200 or not name.isprintable():
             raise Denied("the proxy names nobody")
         return _asker(name, proxy.people.get(name) or Rights(role="user", user=name))

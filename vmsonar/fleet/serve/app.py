@@ -4,10 +4,10 @@ import asyncio
 import hashlib
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -21,10 +21,12 @@ from vmsonar_archive.dialect.exposition import CLASSIC_TYPE, OPENMETRICS_TYPE, F
 from vmsonar_archive.dialect.metrics import table
 
 from vmsonar import __version__
+from vmsonar.fleet.holdings import holdings
+from vmsonar.fleet.machines import interval_of
 from vmsonar.fleet.serve import openapi
 from vmsonar.fleet.serve.access import Asker, Authenticator, Denied
 from vmsonar.fleet.serve.dashboard import PAGES, PageSpan, asset
-from vmsonar.fleet.serve.prepared import EVERYTHING, Prepared
+from vmsonar.fleet.serve.prepared import EVERYTHING, Prepared, TooLong
 from vmsonar.fleet.serve.preparer import Preparer
 from vmsonar.fleet.serve.questions import QUESTIONS, Asked, NotThere, Question, WrongQuestion
 from vmsonar.fleet.serve.refusal import Refusal
@@ -80,7 +82,8 @@ class Server:
     preparer: Preparer
     uploads: Uploads | None
     audit: Callable[[str], None]
-    shipping: float = 900.0
+    #: How often machines ship; None: as each does.
+    shipping: timedelta | None = None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     counts: Counts = field(default_factory=Counts)
     #: Answers, with when and from which state of things they were made; and those that are being made.
@@ -88,11 +91,24 @@ class Server:
         default_factory=OrderedDict
     )
     kept_bytes: int = 0
+    last_heard: Mapping[str, tuple[datetime, timedelta]] = field(default_factory=dict)
+    listened: float = -_FRESH
     making: dict[tuple[Any, ...], asyncio.Lock] = field(default_factory=dict)
     renewing: "dict[tuple[Any, ...], asyncio.Task[Response]]" = field(default_factory=dict)
     #: So many answers are made at a time, more would only be slower; and one for which nobody waits.
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS))
     behind: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+
+    def heard(self) -> Mapping[str, tuple[datetime, timedelta]]:
+        """When each machine was heard last, by the notes of whoever takes in: the same for all replicas."""
+        if time.monotonic() - self.listened > _FRESH:
+            self.listened = time.monotonic()
+            self.last_heard = {
+                each.archive: (each.arrivals[-1], interval_of(each, self.shipping))
+                for each in holdings(self.preparer.fleet)
+                if each.arrivals
+            }
+        return self.last_heard
 
     def application(self) -> Starlette:
         routes = [
@@ -174,7 +190,7 @@ class Server:
     def _answer(self, question: Question, asker: Asker, wish: Any, places: dict[str, str]) -> Response:
         assert asker.scope is not None
         with self.prepared.seen_by(asker.scope) as seen:
-            asked = Asked(seen, wish, question.path.format(**places), self.now(), self.shipping)
+            asked = Asked(seen, wish, question.path.format(**places), self.now(), self.heard())
             try:
                 answer = question.answer(asked, **places)
             except NotThere as error:
@@ -192,7 +208,7 @@ class Server:
 
         def make() -> Response:
             with self.prepared.seen_by(asker.scope) as seen:
-                asked = Asked(seen, wish, request.url.path, self.now(), self.shipping)
+                asked = Asked(seen, wish, request.url.path, self.now(), self.heard())
                 try:
                     content = page(asked, asker, **places)
                 except NotThere as error:
@@ -243,7 +259,10 @@ class Server:
         self, key: tuple[Any, ...], make: Callable[[], Response], threads: ThreadPoolExecutor
     ) -> Response:
         generation = self.prepared.generation()
-        response = await asyncio.get_running_loop().run_in_executor(threads, make)
+        try:
+            response = await asyncio.get_running_loop().run_in_executor(threads, make)
+        except TooLong:
+            raise Refusal(503, "this takes too long: ask for less time, one machine, or fewer rows") from None
         response.headers["ETag"] = f'"{hashlib.blake2b(response.body, digest_size=16).hexdigest()}"'
         self._forget(key)
         self.kept[key] = (time.monotonic(), generation, response)

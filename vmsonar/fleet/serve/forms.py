@@ -38,6 +38,13 @@ class Span(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return first, last
 
 
+class DayPage(Span, kw_only=True, forbid_unknown_fields=True):
+    """Days, page by page."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=31)] = 7
+    offset: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
+
+
 class Page(Span, kw_only=True, forbid_unknown_fields=True):
     """A list, page by page."""
 
@@ -107,9 +114,11 @@ class Life(msgspec.Struct, kw_only=True):
     archive: str
     hostname: str | None
     state: Annotated[
-        State, about("alive, late, gone (orderly), lost (without a word); by its last sample and last words")
+        State,
+        about("alive, late, gone (orderly), lost (without a word); by when it was heard and its last words"),
     ]
-    last: datetime | None
+    heard: Annotated[datetime | None, about("when something newer came from it")]
+    last: Annotated[datetime | None, about("its last prepared sample")]
     end: Annotated[str | None, about("how its last boot ended, as far as was told")]
 
 

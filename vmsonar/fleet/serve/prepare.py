@@ -38,6 +38,8 @@ class Task(msgspec.Struct):
     is_last: bool
     archives: dict[str, str]
     stamps: dict[str, str]
+    #: None of it was prepared before.
+    is_new: bool = False
 
 
 class JobDay(msgspec.Struct):

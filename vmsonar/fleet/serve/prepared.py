@@ -6,6 +6,7 @@ refuses it everything else (sqlite3_set_authorizer).
 
 import os
 import sqlite3
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -19,7 +20,7 @@ import msgspec
 T = TypeVar("T")
 
 #: Raised when rows of an earlier version would say something else; the file is then made anew.
-VERSION = 3
+VERSION = 4
 #: Columns of what was lost, in hours, and the figures of verdicts that say so.
 LOST = {
     "lost_cores": ("held_core_hours", "core_hours"),
@@ -86,6 +87,7 @@ _SCHEMA = f"""
     CREATE INDEX by_user ON answer (user, kind, day, cpu DESC, id, first, last, archive);
     CREATE INDEX by_thing ON answer (kind, id, archive, day);
     CREATE INDEX by_archive ON answer (archive, day);
+    CREATE INDEX by_time ON answer (kind, first, archive, id) WHERE day != '';
     CREATE TABLE unit (archive, day, stamp, prepared, problem, PRIMARY KEY (archive, day)) WITHOUT ROWID;
 """
 
@@ -106,6 +108,12 @@ class Scope:
 
 
 EVERYTHING = Scope()
+#: Steps of SQLite's machine, about a millisecond, after which it asks whether to go on.
+_STEPS = 100_000
+
+
+class TooLong(Exception):
+    """A question that would keep others waiting."""
 
 
 class Prepared:
@@ -184,8 +192,8 @@ class Prepared:
         return tuple(found)
 
     @contextmanager
-    def seen_by(self, scope: Scope) -> Iterator["Seen"]:
-        """What one asker may see, as it is at this moment."""
+    def seen_by(self, scope: Scope, seconds: float = 20.0) -> Iterator["Seen"]:
+        """What one asker may see, as it is at this moment; raises TooLong where a question takes longer than that."""
         connection = sqlite3.connect(
             f"file:{self.path}?mode=ro", uri=True, timeout=60, check_same_thread=False, isolation_level=None
         )
@@ -193,7 +201,14 @@ class Prepared:
             # All questions of one answer see the same state of things.
             connection.execute("BEGIN")
             _limit(connection, scope)
-            yield Seen(connection, scope)
+            end = time.monotonic() + seconds
+            connection.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
+            try:
+                yield Seen(connection, scope)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                    raise TooLong from None
+                raise
 
 
 #: Kinds whose days come to something; of the others each day stands for itself.

@@ -1,4 +1,8 @@
-"""Keeps the prepared answers up with the archives of a fleet: one process of all replicas does it, in children."""
+"""Keeps the prepared answers up with the archives of a fleet: one process of all replicas does it, in children.
+
+Where more comes in than one child can prepare, nobody is left behind: what was never prepared and what has changed take
+turns, of the first the latest days come first, of the others those that were prepared longest ago.
+"""
 
 import hashlib
 import os
@@ -33,7 +37,7 @@ class Preparer:
     """Finds the days that changed, and has them prepared: the latest first."""
 
     def __init__(self, fleet: Fleet, prepared: Prepared, tell: Callable[[str], None]) -> None:
-        self._fleet = fleet
+        self.fleet = fleet
         self._prepared = prepared
         self._tell = tell
         self._stop = threading.Event()
@@ -42,6 +46,7 @@ class Preparer:
         self._scanned: dict[str, tuple[Any, Mapping[date, str]]] = {}
         #: Days that wait, for /metrics and /readyz; None until the first look.
         self.waiting: int | None = None
+        self._was_new = False
 
     def run(self) -> None:
         """Until stopped."""
@@ -69,11 +74,13 @@ class Preparer:
         if lock is None:
             return False
         with held(lock):
-            self._work(tasks[0])
+            task = min(tasks, key=lambda task: task.is_new == self._was_new)
+            self._was_new = task.is_new
+            self._work(task)
         return True
 
     def _due(self) -> list[Task]:
-        archives = {archive: self._fleet.archive(archive) for archive in self._fleet.ids()}
+        archives = {archive: self.fleet.archive(archive) for archive in self.fleet.ids()}
         known = self._prepared.units()
         self._scanned = {archive: self._scan(archive, path) for archive, path in archives.items()}
         for gone in {archive for archive, _ in known} - archives.keys():
@@ -81,25 +88,27 @@ class Preparer:
         kept_days: dict[str, set[str]] = {}
         for archive, kept in known:
             kept_days.setdefault(archive, set()).add(kept)
-        changed: dict[tuple[date, bool], dict[str, str]] = {}
+        #: Of each day: when it was prepared (0: never), and the stamps of its archives now.
+        changed: dict[tuple[bool, date, bool], list[tuple[float, str, str]]] = {}
         for archive, (_, stamps) in self._scanned.items():
             last = max(stamps, default=None)
             for gone in kept_days.get(archive, set()) - {str(day) for day in stamps}:
                 self._prepared.replace(archive, gone, [], None, combined)
             for day, stamp in stamps.items():
                 stamp = f"{stamp}{'.' if day == last else ''}"
-                if known.get((archive, str(day)), ("",))[0] != stamp:
-                    changed.setdefault((day, day == last), {})[archive] = stamp
-        return [
-            Task(
-                day,
-                is_last,
-                {archive: str(archives[archive]) for archive in some},
-                {one: mine[one] for one in some},
-            )
-            for (day, is_last), mine in sorted(changed.items(), reverse=True)
+                before = known.get((archive, str(day)), ("", 0.0))
+                if before[0] != stamp:
+                    which = (before[1] == 0, day, day == last)
+                    changed.setdefault(which, []).append((before[1], archive, stamp))
+        tasks = [
+            (some[0][0], Task(
+                day, is_last, {archive: str(archives[archive]) for _, archive, _ in some},
+                {archive: stamp for _, archive, stamp in some}, is_new,
+            ))
+            for (is_new, day, is_last), mine in sorted(changed.items(), reverse=True)
             for some in _batches(sorted(mine))
-        ]
+        ]  # fmt: skip
+        return [task for _, task in sorted(tasks, key=lambda each: each[0])]
 
     def _scan(self, archive: str, path: Path) -> tuple[Any, Mapping[date, str]]:
         """The days of an archive, looked at only where something was filed or a day came or went."""
@@ -142,8 +151,8 @@ class Preparer:
             self._prepared.replace(archive, str(task.day), [], unit, combined)
 
 
-def _batches(names: list[str]) -> list[list[str]]:
-    return [names[at : at + _TOGETHER] for at in range(0, len(names), _TOGETHER)]
+def _batches(mine: list[tuple[float, str, str]]) -> list[list[tuple[float, str, str]]]:
+    return [mine[at : at + _TOGETHER] for at in range(0, len(mine), _TOGETHER)]
 
 
 def day_stamps(archive: Path) -> Mapping[date, str]:

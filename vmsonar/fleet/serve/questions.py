@@ -3,8 +3,8 @@
 Every question reads the rows that its asker may see (`prepared.Seen`) and nothing else.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -15,10 +15,11 @@ from vmsonar_inspect.facts.queries import grouped, total
 from vmsonar_inspect.facts.stories import told_of
 from vmsonar_inspect.show.answers import FleetRow, Summary
 
-from vmsonar.fleet.machines import State, judged
+from vmsonar.fleet.machines import USUAL, State, judged
 from vmsonar.fleet.serve.forms import (
     Answer,
     BoxPage,
+    DayPage,
     EventPage,
     FleetUse,
     JobPage,
@@ -34,6 +35,8 @@ from vmsonar.fleet.serve.prepared import Seen
 
 #: Users and programs of the fleet that are named.
 _SHARES = 50
+#: Jobs and containers of a machine's day that are named.
+_TOP = 100
 #: Machines of the fleet that are listed one by one.
 MOST_LIVES = 1000
 
@@ -46,8 +49,8 @@ class Asked:
     wish: Any
     path: str
     now: datetime
-    #: How often machines are to be heard of, in seconds.
-    shipping: float
+    #: Of each archive: when something newer came from its machine, and how often that is to be expected.
+    heard: Mapping[str, tuple[datetime, timedelta]] = field(default_factory=dict)
 
     def document(
         self,
@@ -168,22 +171,27 @@ def machine(asked: Asked, archive: str) -> Answer:
         if not rows:
             raise NotThere(f"no machine {archive[:80]!r}")
         return asked.document("machines", rows, [archive])
-    days = seen.rows(
-        "SELECT day FROM visible WHERE kind = 'course' AND archive = ? AND day BETWEEN ? AND ? ORDER BY day",
-        archive, *wish.days,
-    )  # fmt: skip
     if not seen.places([archive]):
         raise NotThere(f"no machine {archive[:80]!r}")
-    return asked.document("summary", [summary(seen, archive, day, wish.limit) for (day,) in days], [archive])
+    days = _days(asked, archive)
+    shown = days[wish.offset : wish.offset + wish.limit]
+    told = [summary(seen, archive, day, _TOP) for day in shown]
+    return asked.document("summary", told, [archive], len(days) > wish.offset + wish.limit)
 
 
-def summary(seen: Seen, archive: str, day: str, top: int | None = None) -> Summary:
+def _days(asked: Asked, archive: str) -> list[str]:
+    """The prepared days of a machine in the time that was asked about."""
+    sql = "SELECT day FROM visible WHERE kind = 'course' AND archive = ? AND day BETWEEN ? AND ? ORDER BY day"
+    return [day for (day,) in asked.seen.rows(sql, archive, *asked.wish.days)]
+
+
+def summary(seen: Seen, archive: str, day: str, top: int) -> Summary:
     """One day of a machine as the first screen has it."""
     where, place = "archive = ? AND day = ?", (archive, day)
     (told,) = seen.structs(MachineDay, "course", where, *place)
     advices = seen.structs(model.Advice, "advice", where, *place, rest="ORDER BY id DESC")
     happened = seen.structs(model.Happening, "event", where, *place, rest="ORDER BY id")
-    order = f"ORDER BY cpu DESC, id LIMIT {-1 if top is None else int(top)}"
+    order = f"ORDER BY cpu DESC, id LIMIT {top}"
     return Summary(
         machine=told.machine, coverage=told.coverage, use=told.use, energy=told.energy,
         jobs=seen.structs(model.JobUse, "job", where, *place, rest=order),
@@ -260,20 +268,16 @@ def timeline(asked: Asked) -> Answer:
     wish, seen = asked.wish, asked.seen
     if wish.archive is None:
         raise WrongQuestion("archive: the timeline is of one machine: name it")
-    told = seen.structs(
-        MachineDay,
-        "course",
-        "archive = ? AND day BETWEEN ? AND ?",
-        wish.archive,
-        *wish.days,
-        rest="ORDER BY day",
-    )
-    moments = [
-        each
-        for day in told
-        for each in day.timeline
-        if each.time.timestamp() + each.seconds > wish.first and each.time.timestamp() < wish.last
-    ]
+    moments: list[model.Moment] = []
+    for day in _days(asked, wish.archive):
+        (told,) = seen.structs(MachineDay, "course", "archive = ? AND day = ?", wish.archive, day)
+        moments += [
+            each
+            for each in told.timeline
+            if each.time.timestamp() + each.seconds > wish.first and each.time.timestamp() < wish.last
+        ]
+        if len(moments) > wish.offset + wish.limit:
+            break
     shown = moments[wish.offset : wish.offset + wish.limit]
     return asked.document("timeline", shown, [wish.archive], len(moments) > wish.offset + wish.limit)
 
@@ -379,18 +383,14 @@ def _lives(asked: Asked) -> list[Life]:
         "SELECT archive, name, last, end FROM visible WHERE kind = ? AND day = '' AND last >= ? AND first < ?",
         seen.scope.kind("machine"), wish.first, wish.last,
     )  # fmt: skip
-    # By the last sample, where the collector judges by arrivals: replicas agree on that.
-    now, shipping = asked.now.timestamp(), timedelta(seconds=asked.shipping)
-    lives = [
-        Life(
-            archive=archive,
-            hostname=name,
-            state=judged(timedelta(seconds=now - (last or 0.0)), shipping, end),
-            last=_moment(last),
-            end=end,
+    lives = []
+    for archive, name, last, end in found:
+        # What came by another way than through the fleet has only its last sample.
+        heard, interval = asked.heard.get(archive) or (datetime.fromtimestamp(last or 0.0, UTC), USUAL)
+        state = judged(asked.now - heard, interval, end)
+        lives.append(
+            Life(archive=archive, hostname=name, state=state, heard=heard, last=_moment(last), end=end)
         )
-        for archive, name, last, end in found
-    ]
     urgent = (State.LOST, State.LATE, State.GONE, State.ALIVE)
     return sorted(lives, key=lambda life: (urgent.index(life.state), life.hostname or "", life.archive))
 
@@ -411,7 +411,7 @@ QUESTIONS = (
         "/api/v1/fleet", "All machines together: alive or gone, use, idleness, waste.", Span, FleetUse, fleet
     ),
     Question("/api/v1/machines", "Every machine, least used first.", MachinePage, FleetRow, machines),
-    Question("/api/v1/machines/{archive}", "One machine, a summary for each day.", Page, Summary, machine),
+    Question("/api/v1/machines/{archive}", "One machine, a summary for each day.", DayPage, Summary, machine),
     Question(
         "/api/v1/jobs", "Jobs that ran in the time, with their whole figures.", JobPage, model.JobUse, jobs
     ),

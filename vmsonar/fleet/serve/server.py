@@ -6,7 +6,8 @@ import ssl
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from vmsonar.config.shipping import FleetSection
 from vmsonar.daemon.notify import Notifier
 from vmsonar.daemon.signals import leave
 from vmsonar.fleet.intake import intake_by
-from vmsonar.fleet.serve.access import Access, Authenticator
+from vmsonar.fleet.serve.access import Access, Authenticator, read_access
 from vmsonar.fleet.serve.prepared import Prepared
 from vmsonar.fleet.serve.preparer import Preparer
 from vmsonar.fleet.store import Fleet
@@ -40,19 +41,23 @@ class Wishes:
 
     address: Address
     access: Access
+    #: Where that came from.
+    access_file: Path | None
     fleet: FleetSection
     certificate: Path | None = None
     key: Path | None = None
     open_to_all: bool = False
     uploads: bool = True
     url: str | None = None
-    shipping: float = 900.0
+    shipping: timedelta | None = None
     largest: int = 2 * 2**30
     state: Path | None = None
 
 
 def serve(fleet: Fleet, wishes: Wishes, tell: Callable[[str], None]) -> None:
-    """Until a signal; uvicorn takes SIGTERM and SIGINT, lets answers end, and returns."""
+    """Until a signal; uvicorn takes SIGTERM and SIGINT, lets answers end, and returns. SIGHUP has tokens and the
+    certificate read again.
+    """
     need_server()
     import uvicorn
 
@@ -92,6 +97,7 @@ def serve(fleet: Fleet, wishes: Wishes, tell: Callable[[str], None]) -> None:
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, server.handle_exit)
+    signal.signal(signal.SIGHUP, lambda *_: _renew(wishes, door, config.ssl, tell))
     try:
         server.run(sockets=[listening])
     finally:
@@ -102,6 +108,22 @@ def serve(fleet: Fleet, wishes: Wishes, tell: Callable[[str], None]) -> None:
     if any(not one.daemon for one in threading.enumerate() if one is not threading.main_thread()):
         # A bundle is still looked at; it was not acknowledged, and is sent again.
         leave(Exit.OK)
+
+
+def _renew(
+    wishes: Wishes, door: Authenticator, tls: ssl.SSLContext | None, tell: Callable[[str], None]
+) -> None:
+    """Takes over the file of tokens and the certificate as they are now, or keeps both."""
+    try:
+        access = wishes.access if wishes.access_file is None else read_access(wishes.access_file)
+        _check(replace(wishes, access=access))
+        if tls is not None and wishes.certificate is not None:
+            tls.load_cert_chain(wishes.certificate, wishes.key)
+    except (OSError, VmsonarError) as error:
+        tell(f"still with the tokens and the certificate of before: {error}")
+        return
+    door.let_in(access)
+    tell("read the tokens and the certificate again")
 
 
 def _shown(wishes: Wishes, bound: Any) -> str:

@@ -37,17 +37,21 @@ from vmsonar.fleet.serve.refusal import Refusal
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,250}")
 _RANGE = re.compile(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})")
 _CHUNK = 1024 * 1024
-#: How long an address can be used, and how long names are remembered.
+#: How long an address can be used, how long the client may ask again for what it sent, and go on with what broke off.
 _VALID = timedelta(minutes=30)
-_REMEMBERED = timedelta(days=30)
+_REMEMBERED = timedelta(days=2)
+_BROKEN_OFF = timedelta(days=1)
 _MOST_ASKED = 64 * 1024
-#: A sender that says nothing for so long has broken off.
-_IDLE_SECONDS = 60.0
+#: A sender that sends less than so many bytes in so long has broken off.
+_IDLE_SECONDS, _LEAST = 60.0, 64 * 1024
 #: Bundles that are verified at a time, each with a process' worth of memory; and how many of the largest may lie
-#: unfinished.
-_VERIFIED, _UNFINISHED = 2, 4
+#: unfinished, of all senders and of one.
+_VERIFIED, _UNFINISHED, _OF_ONE = 2, 4, 2
 _TIDIED_SECONDS = 3600.0
 _KEY_BYTES = 32
+
+#: Whose token it is, and from where it was sent.
+Sender = tuple[str, str]
 
 
 class _Question(msgspec.Struct):
@@ -103,13 +107,13 @@ class Uploads:
         self._recent: OrderedDict[tuple[str, str, int], int] = OrderedDict()
         self._tidied = now()
         self._verifying: CapacityLimiter | None = None
-        #: Bytes of the transfers under way.
-        self._coming = 0
+        #: Bytes of the transfers under way, by sender.
+        self._coming: Counter[Sender] = Counter()
         self.counts: Counter[str] = Counter()
 
     async def mint(self, request: Request) -> Response:
         """POST: an address for a bundle of that name."""
-        content = await _body(request)
+        content = await _body(request, self._idle)
         try:
             asked = msgspec.json.decode(content, type=_Question)
         except NOT_JSON:
@@ -161,11 +165,19 @@ class Uploads:
         if (known := self._known(place)) is not None:
             raise Refusal(412, "a bundle of that name was acknowledged", {"ETag": f'"{known.md5}"'})
         transfer = self._partial(place)
-        await asyncio.to_thread(self._need_room, int(length))
-        self._coming += int(length)
+        sender = _sender(request)
+        count = 0
+
+        def keep(file: BinaryIO, content: bytes) -> None:
+            nonlocal count
+            self._need_room(sender, len(content))
+            files.write_all(file.fileno(), content)
+            count += len(content)
+            self._coming[sender] += len(content)
+
         try:
             with _held(transfer, begin) as file:
-                await _receive(request, file, int(length), self._idle)
+                await _receive(request, partial(keep, file), int(length), self._idle)
                 if begin + int(length) < whole:
                     there = {"Upload-Offset": str(begin + int(length))}
                     return Response(status_code=202, headers=there)
@@ -179,16 +191,21 @@ class Uploads:
                 503, f"cannot keep it: {error.strerror}: send it again later", {"Retry-After": "30"}
             ) from None
         finally:
-            self._coming -= int(length)
+            self._coming[sender] -= count
+            self._coming += Counter()  # forgets those of whom nothing is on its way
 
-    def _need_room(self, length: int) -> None:
-        """Refuses what comes while very much lies unfinished: names cost a sender nothing."""
+    def _need_room(self, sender: Sender, length: int) -> None:
+        """Refuses what comes while very much lies unfinished, of all or of one sender: names cost nothing.
+
+        What counts is what came, not what was announced: who announces much and sends nothing takes nobody's room.
+        """
+        there = 0
         with os.scandir(self._intake.fleet.incoming) as entries:
-            there = 0
             for entry in entries:
                 with suppress(FileNotFoundError):
                     there += entry.stat(follow_symlinks=False).st_size
-        if there + self._coming + length > _UNFINISHED * self._largest:
+        own = self._coming[sender] + length
+        if there + length > _UNFINISHED * self._largest or own > _OF_ONE * self._largest:
             raise Refusal(503, "too much is on its way: send it again later", {"Retry-After": "60"})
 
     def _take(self, asker: Asker, name: str, place: Path, partial: Path, file: BinaryIO) -> Response:
@@ -209,7 +226,7 @@ class Uploads:
             if receipt.stays:
                 raise self._again_later(f"{receipt.reason}: {receipt.detail}", 300)
             return Response(msgspec.json.encode(receipt), 422, media_type="application/json")
-        files.make_folders(self._state.parent, self._state)
+        files.make_folders(self._state.parent, place.parent)
         files.write_whole(place, msgspec.json.encode(_Known(size, md5.hexdigest(), receipt)))
         self.counts.update(accepted=1, bytes=size)
         return Response(msgspec.json.encode(receipt), 201, headers, media_type="application/json")
@@ -221,10 +238,14 @@ class Uploads:
 
     def tidy(self) -> None:
         """Forgets names, and transfers that broke off, after a while."""
-        for folder, form in ((self._state, "*.json"), (self._intake.fleet.incoming, "upload-*.partial")):
+        incoming = self._intake.fleet.incoming
+        for folder, form, kept in (
+            (self._state, "*/*.json", _REMEMBERED),
+            (incoming, "upload-*.partial", _BROKEN_OFF),
+        ):
             for path in folder.glob(form):
                 with suppress(FileNotFoundError):
-                    if path.stat().st_mtime < self._now() - _REMEMBERED.total_seconds():
+                    if path.stat().st_mtime < self._now() - kept.total_seconds():
                         path.unlink()
 
     def _check(self, name: str, size: int | None) -> None:
@@ -234,10 +255,8 @@ class Uploads:
             raise Refusal(413, f"larger than {self._largest} bytes: send increments")
 
     def _limit(self, request: Request) -> None:
-        """So many requests a minute of each sender at each address; behind a proxy it names the address last."""
-        told = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
-        origin = request.client.host if request.client else told
-        key = (request.state.asker.name, origin, int(self._now() // 60))
+        """So many requests a minute of each sender."""
+        key = (*_sender(request), int(self._now() // 60))
         self._recent[key] = self._recent.get(key, 0) + 1
         while len(self._recent) > 10_000:
             self._recent.popitem(last=False)
@@ -247,7 +266,9 @@ class Uploads:
     def _place(self, request: Request) -> Path:
         """Where is remembered what came under this name of this sender."""
         owner = f"{request.state.asker.name}/{getattr(request.state, 'archive', '')}/{request.path_params['name']}"
-        return self._state / f"{hashlib.sha256(owner.encode()).hexdigest()}.json"
+        name = hashlib.sha256(owner.encode()).hexdigest()
+        # A folder with all of them would have hundreds of thousands.
+        return self._state / name[:2] / f"{name}.json"
 
     def _partial(self, place: Path) -> Path:
         return self._intake.fleet.incoming / f"upload-{place.stem}.partial"
@@ -287,12 +308,22 @@ def _secret(path: Path) -> bytes:
     return key
 
 
-async def _body(request: Request) -> bytes:
+def _sender(request: Request) -> Sender:
+    """The token and the address, which behind a proxy is the one that it names last."""
+    told = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+    return request.state.asker.name, request.client.host if request.client else told
+
+
+async def _body(request: Request, idle: float) -> bytes:
     content = b""
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > _MOST_ASKED:
-            raise Refusal(413, "more than a question")
+    try:
+        async with asyncio.timeout(idle):
+            async for chunk in request.stream():
+                content += chunk
+                if len(content) > _MOST_ASKED:
+                    raise Refusal(413, "more than a question")
+    except TimeoutError:
+        raise Refusal(408, "broke off") from None
     return content
 
 
@@ -330,23 +361,27 @@ def _held(path: Path, begin: int) -> BinaryIO:
     return file
 
 
-async def _receive(request: Request, file: BinaryIO, length: int, idle: float) -> None:
-    """Writes what comes; what came before a sender broke off stays."""
-    waiting, count, stream = bytearray(), 0, request.stream()
+async def _receive(request: Request, keep: Callable[[bytes], None], length: int, idle: float) -> None:
+    """Keeps what comes; what came before a sender broke off stays."""
+    waiting, count, noted, stream = bytearray(), 0, 0, request.stream()
+    clock = asyncio.get_running_loop().time
+    limit = clock() + idle
     try:
         while True:
-            async with asyncio.timeout(idle):
+            async with asyncio.timeout_at(limit):
                 chunk = await anext(stream, b"")
             if not chunk:
                 break
             count += len(chunk)
+            if count - noted >= _LEAST:
+                noted, limit = count, clock() + idle
             waiting += chunk
             if len(waiting) >= _CHUNK:
-                await asyncio.to_thread(files.write_all, file.fileno(), bytes(waiting))
+                await asyncio.to_thread(keep, bytes(waiting))
                 waiting.clear()
     except (ClientDisconnect, TimeoutError) as error:
-        files.write_all(file.fileno(), bytes(waiting))
+        keep(bytes(waiting))
         raise Refusal(408 if isinstance(error, TimeoutError) else 400, "broke off") from None
-    await asyncio.to_thread(files.write_all, file.fileno(), bytes(waiting))
+    await asyncio.to_thread(keep, bytes(waiting))
     if count != length:
         raise Refusal(400, "broke off")
