@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.fleet.serve.place import NOW, Site, file_machine, site_of
@@ -113,7 +114,7 @@ def test_days_of_a_machine_come_page_by_page(place: Site, tmp_path: Path) -> Non
     archive = file_machine(place.fleet, machine, tmp_path)
     place.catch_up()
     first = place.ask("admin", f"/api/v1/machines/{archive}", limit=1).json()
-    (second,) = place.ask("admin", first["next"]).json()["rows"]
+    (second,) = place.rows("admin", f"machines/{archive}", **httpx.URL(first["next"]).params)
     days = [day["machine"]["first"][:10] if "first" in day["machine"] else day["coverage"]["first"][:10]
             for day in (*first["rows"], second)]  # fmt: skip
     assert days == ["2026-11-16", "2026-11-17"]

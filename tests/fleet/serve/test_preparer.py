@@ -1,5 +1,6 @@
 """The prepared answers follow the archives: what is new, what is gone, what cannot be read, what spans midnight."""
 
+import itertools
 import os
 import shutil
 from collections.abc import Iterator
@@ -203,11 +204,12 @@ def test_nobody_is_left_behind_where_more_comes_in_than_can_be_prepared(
     """Two machines of which one ships all the time, and a third that is new."""
     monkeypatch.setattr("vmsonar.fleet.serve.preparer._TOGETHER", 1)
     done: list[str] = []
+    clock = itertools.count(1)
 
     def note(task: Task) -> None:
         done.extend(task.archives)
         for archive, stamp in task.stamps.items():
-            place.prepared.replace(archive, str(task.day), [], (stamp, len(done), None), combined)
+            place.prepared.replace(archive, str(task.day), [], (stamp, float(next(clock)), None), combined)
 
     monkeypatch.setattr(place.preparer, "_work", note)
     made = [
