@@ -117,8 +117,8 @@ def _systemd_guest() -> str | None:
 def _kernel_guest() -> str | None:
     if reason := _first(_root(), _commands("linux.uml", "mount", "systemctl")):
         return reason
-    disk = cache_dir() / "guest.disk"
-    return None if disk.exists() else f"no guest disk {disk}"
+    wanted = (cache_dir() / "guest.disk", cache_dir() / "guest/usr/sbin/slurmd")
+    return next((f"no {path}: run .ci/parts" for path in wanted if not path.exists()), None)
 
 
 def _nfs_guest() -> str | None:

@@ -12,6 +12,7 @@ from vmsonar_archive.verify.path import verify_path
 from vmsonar_inspect.facts.job_model import JobUse
 from vmsonar_inspect.inspection import InspectionSettings, opened
 
+from tests.lifecycle.held_groups import IN_VIEW, STEPS, Figures, hold, release
 from tests.parts import requires
 from tests.real.machine import Machine
 
@@ -232,78 +233,36 @@ def test_real_containers_on_cgroup_v2_are_named_by_the_companion(on):
     on.run("systemctl", "stop", "docker.socket", "docker")
 
 
-# Writes, burns, holds memory and then sleeps: from then on its group's counters stand still.
-HOLDER = """
-import os, time
-disk = os.open("/var/tmp/holder", os.O_CREAT | os.O_WRONLY)
-os.write(disk, bytes(1 << 20))
-os.fsync(disk)
-block = bytearray(40 << 20)
-for at in range(0, len(block), 4096): block[at] = 1
-while time.process_time() < 1: pass
-open("/run/holder-" + __import__("sys").argv[1], "w").close()
-time.sleep(600)
-"""
-STEP = "/system.slice/slurmstepd.scope/job_42/step_0"
-IN_STEP = """
-set -e
-cd /sys/fs/cgroup/system.slice
-mkdir -p slurmstepd.scope/job_42/step_0/user/task_0
-for folder in . slurmstepd.scope slurmstepd.scope/job_42 slurmstepd.scope/job_42/step_0; do
-    echo "+cpu +memory +pids" > $folder/cgroup.subtree_control
-done
-echo 100M > slurmstepd.scope/job_42/memory.max
-mkdir -p slurmstepd.scope/job_42/step_0/user/task_0
-echo $$ > slurmstepd.scope/job_42/step_0/user/task_0/cgroup.procs
-exec setsid python3 /root/holder.py step >/dev/null 2>&1 </dev/null
-"""
-
-
 def test_services_and_batch_jobs_are_what_their_own_control_groups_say(on):
-    on.write("/root/holder.py", HOLDER)
-    on.write("/root/step.sh", IN_STEP)
-    on.run(
-        "systemd-run",
-        "--unit=holder",
-        "--property=MemoryMax=90M",
-        "--property=IOAccounting=yes",
-        "python3",
-        "/root/holder.py",
-        "service",
-    )
-    on.run("sh", "-c", "sh /root/step.sh & sleep 0.1")
-    on.wait("test -e /run/holder-service -a -e /run/holder-step")
-    on.run("sleep", "1")
-    sample = json.loads(on.run("vmsonar", "sample").stdout)
+    job, own, sample = hold(on)
     rows = {row["cgroup"]: row for row in sample["cgroup"]}
-    for path in ("/system.slice/holder.service", STEP, STEP.removesuffix("/step_0")):
-        row, folder = rows[path], f"/sys/fs/cgroup{path}"
-        counted = dict(line.split() for line in on.read(f"{folder}/cpu.stat").splitlines())
-        assert row["cpu_time"] == int(counted["usage_usec"]) * 1000 > 9 * 10**8
-        assert row["memory_used"] == pytest.approx(int(on.read(f"{folder}/memory.current")), abs=128 * 1024)
-        limit = on.read(f"{folder}/memory.max").strip()
-        assert row.get("memory_limit") == (None if limit == "max" else int(limit))
-        assert row["processes"] == int(on.read(f"{folder}/pids.current"))
-        assert row["memory_peak"] == pytest.approx(int(on.read(f"{folder}/memory.peak")), abs=128 * 1024)
-        events = dict(line.split() for line in on.read(f"{folder}/memory.events").splitlines())
-        told = [row[name] for name in ("memory_max_events", "oom_events", "oom_kills")]
-        assert told == [int(events[name]) for name in ("max", "oom", "oom_kill")]
-    # What the service read and wrote; a step's group has no controller that would count it.
-    moved = re.findall(
-        r"(rbytes|wbytes)=(\d+)", on.read("/sys/fs/cgroup/system.slice/holder.service/io.stat")
-    )
-    for field, name in (("read_bytes", "rbytes"), ("write_bytes", "wbytes")):
-        assert rows["/system.slice/holder.service"][field] == sum(
-            int(many) for key, many in moved if key == name
-        )
-    assert sum(int(many) for _, many in moved) > 0
-    assert (rows[STEP]["batch_job"], rows[STEP]["batch_step"]) == ("42", "0")
-    assert rows["/system.slice/holder.service"]["unit_name"] == "holder.service"
+    for path, figures in own.items():
+        assert {name: rows[path].get(name) for name in figures} == figures, path
+    service, whole, *steps = own
+    assert [own[service][name] for name in ("memory_limit", "swap_limit", "processes_limit")] == [
+        90 << 20,
+        16 << 20,
+        3,
+    ]
+    assert min(own[service][name] for name in ("memory_max_events", "pids_max_events", "write_bytes")) > 0
+    assert (own[whole]["memory_limit"], own[whole]["memory_max_events"] > 0) == (80 << 20, True)
+    assert own[whole]["cpu_time"] > 10**9
+    # Slurm enables no controller that would count tasks or I/O, and this kernel no pressure.
+    assert {own[path][name] for path in (whole, *steps) for name in ("processes", "write_bytes")} == {None}
+    assert {own[path]["cpu_some_time"] for path in own} == {None}
+    assert rows[service]["unit_name"] == "holder.service"
     assert rows["/system.slice/vmsonar.service"]["cgroup_kind"] == "service"
-    (info,) = [row for row in sample["job_info"] if row.get("batch_step")]
-    assert (info["job_id"], info["job_source"], info["batch_source"]) == ("42", "slurm", "cgroup")
-    on.run("systemctl", "stop", "holder")
-    on.run("sh", "-c", f"echo 1 > /sys/fs/cgroup{STEP.removesuffix('/step_0')}/cgroup.kill")
+    ids = [(rows[path]["batch_job"], rows[path].get("batch_step")) for path in (whole, *steps)]
+    assert ids == [(job, None), *((job, step) for step in STEPS)]
+    infos = [row for row in sample["job_info"] if row["job_source"] == "slurm"]
+    assert {(row["job_id"], row["batch_step"], row["batch_source"]) for row in infos} == {
+        (job, step, "cgroup") for step in STEPS
+    }
+    assert "slurmstepd" not in {row["program"] for row in infos}
+    wait_for_more(on)
+    kept = {path: {name: figures[name] for name in IN_VIEW} for path, figures in own.items()}
+    on.write("/root/held", json.dumps({"job": job, "own": kept}))
+    release(on)
 
 
 # Holds memory and cache, burns, and says what its own group has counted by then.
@@ -379,6 +338,9 @@ class Ended:
     bundles: list[Path]
     #: The archive of the recorder that was root.
     rooted: Path
+    #: The batch job, and what its groups and a service's had counted.
+    job: str
+    own: dict[str, Figures]
 
 
 @pytest.fixture(scope="module")
@@ -389,10 +351,11 @@ def ended(on: Machine, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     wait_for_more(on)
     on.power_off()
     place = tmp_path_factory.mktemp("ended")
-    noted = (on.copy_out("/root", place / "root") / "containers").read_text().split()
+    home = on.copy_out("/root", place / "root")
+    noted, held = (home / "containers").read_text().split(), json.loads((home / "held").read_text())
     bundles = sorted(on.copy_out("/srv/results", place / "results").iterdir())
     rooted = on.copy_out(ROOTED, place / "rooted")
-    return Ended(*noted, bundles, rooted)
+    return Ended(*noted, bundles, rooted, **held)
 
 
 def jobs_of(*paths: Path) -> list[JobUse]:
@@ -415,6 +378,28 @@ def test_a_containers_own_quota_is_named_with_its_end(ended):
     (job,) = [job for job in jobs_of(ended.rooted) if job.container_id == ended.full]
     assert re.fullmatch(FULL, job.ending.words), job.ending.words
     assert job.ending.cause == "disk_full"
+
+
+def test_units_and_the_batch_job_are_told_as_their_groups_counted(ended):
+    with opened(ended.bundles, InspectionSettings()) as found:
+        units = {unit.cgroup: unit for unit in found.units}
+        (job,) = [job for job in found.jobs if job.job_source == "slurm"]
+        assert job.job == ended.job
+    for path, own in ended.own.items():
+        unit = units[path]
+        told = (
+            unit.memory_charged_peak_bytes,
+            unit.memory_limit_bytes,
+            unit.swap_limit_bytes,
+            unit.tasks_peak,
+        )
+        assert told == tuple(own[name] for name in IN_VIEW[:4]), path
+        # Not what it used before it was first seen.
+        assert 0 <= (unit.cpu_seconds or 0) <= own["cpu_time"] / 1e9 + 0.2
+    assert {(unit.batch_job, unit.batch_step) for unit in units.values() if unit.cgroup_kind == "slurm"} == {
+        (ended.job, step) for step in (None, *STEPS)
+    }
+    assert {step.step for step in job.steps} == set(STEPS)
 
 
 def test_what_happened_is_in_the_bundle_of_the_orderly_end(ended):

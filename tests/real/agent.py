@@ -7,6 +7,8 @@ import subprocess
 import time
 
 LINE = "/dev/ttyS0"
+#: The buffer of a terminal: a longer question stays unread.
+MOST = 4095
 #: What runs in the guest: a line of JSON asks for a command, a line answers with its output.
 SCRIPT = f"""#!/usr/bin/python3
 import base64, json, os, subprocess, tty
@@ -70,8 +72,11 @@ class Agent:
         question = {"id": self._asked, "command": command, "input": base64.b64encode(given).decode(),
                     "seconds": seconds}  # fmt: skip
         deadline = time.monotonic() + seconds
+        asked = json.dumps(question).encode() + b"\n"
+        if len(asked) > MOST:
+            raise ValueError(f"{command[0]}: {len(asked)} bytes, the line takes {MOST}; ask for less at once")
         self._line.settimeout(seconds)
-        self._line.sendall(json.dumps(question).encode() + b"\n")
+        self._line.sendall(asked)
         while True:
             number, code, output, errors = json.loads(self._answer(deadline))
             if number == self._asked:

@@ -1,4 +1,7 @@
-"""A real Slurm on loopback: munge, a database, slurmdbd, slurmctld and one slurmd, each ended by its process id."""
+"""A real Slurm on loopback: munge, a database, slurmdbd, slurmctld and one slurmd, each ended by its process id.
+
+In a guest it runs without the database, by the units of its packages, and with control groups of v2.
+"""
 
 import os
 import shutil
@@ -14,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.parts import need
+from tests.real.machine import Machine
 from tests.real.ports import accepts, free_ports
 from tests.real.wait import wait_until
 
@@ -31,7 +35,7 @@ SlurmdPort={d}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket
+AuthInfo=socket={munge}
 CredType=cred/munge
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
@@ -56,16 +60,17 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
 DefMemPerCPU=200
 GresTypes=gpu
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost=127.0.0.1
-AccountingStoragePort={dbd}
-AccountingStoragePass={folder}/munge/socket
-AccountingStorageTRES=gres/gpu
+{accounting}
 {tracking}
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory={memory} Gres=gpu:2 State=UNKNOWN
 PartitionName=short Nodes={host} Default=YES MaxTime=60 State=UP
 PartitionName=long Nodes={host} MaxTime=UNLIMITED State=UP
 """
+_WITH_DATABASE = """AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={dbd}
+AccountingStoragePass={munge}
+AccountingStorageTRES=gres/gpu"""
 _DBD_CONF = """
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge/socket
@@ -82,12 +87,58 @@ StorageUser=slurm
 StoragePass=slurm
 StorageLoc=slurm_acct
 """
-#: Who follows the processes of a job: their parents alone, or control groups of v1.
+#: Who follows the processes of a job: their parents alone, or control groups.
 TRACKING = {
     "linuxproc": "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/linux",
     "cgroup": "ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup\nJobAcctGatherType=jobacct_gather/cgroup",
 }
 _CGROUP_CONF = "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\nConstrainRAMSpace=yes\n"
+_CGROUP_2_CONF = "CgroupPlugin=cgroup/v2\nConstrainRAMSpace=yes\nConstrainSwapSpace=yes\n"
+
+#: Where the units of Debian's packages look for the configuration; all else lies there, too.
+GUEST_FOLDER = Path("/etc/slurm")
+# Slurm asks for addresses of the families that the machine has, beside loopback.
+_START = """
+cd /etc/slurm; mkdir -p state spool; chmod +x scripts/none
+ip address add 192.0.2.1/32 dev lo
+systemctl start munge slurmctld slurmd
+"""
+
+
+def configuration(folder: Path, **facts: object) -> dict[str, str]:
+    """The files of a cluster of one node below its folder."""
+    facts = {"cluster": CLUSTER, "folder": folder, "munge": f"{folder}/munge/socket"} | facts
+    facts["accounting"] = str(facts["accounting"]).format(**facts)
+    return {
+        "slurm.conf": _SLURM_CONF.format(**facts),
+        "gres.conf": "Name=gpu File=/dev/null Count=1\nName=gpu File=/dev/zero Count=1\n",
+        # What runs before and after each job; without any script Slurm takes the node out of service.
+        "scripts/none": "#!/bin/sh\n",
+    }
+
+
+def start_in(machine: Machine) -> None:
+    """A cluster in a guest, by the units of its packages, with control groups of v2 and no accounting."""
+    files = configuration(
+        GUEST_FOLDER, host=machine.run("hostname").stdout.strip(), munge="/run/munge/munge.socket.2",
+        ctld=6817, d=6818, memory=400, cpus=1, tracking=TRACKING["cgroup"] + "\nPrologFlags=Contain",
+        accounting="AccountingStorageType=accounting_storage/none",
+    ) | {"cgroup.conf": _CGROUP_2_CONF}  # fmt: skip
+    for name, text in files.items():
+        machine.write(f"{GUEST_FOLDER}/{name}", text)
+    machine.run("sh", "-euc", _START)
+    machine.wait("sinfo -h -o %T | grep -qx idle")
+
+
+def scope_in(machine: Machine) -> str:
+    """The unit of all its jobs."""
+    return machine.run("hostname").stdout.strip() + "_slurmstepd.scope"
+
+
+def stop_in(machine: Machine) -> None:
+    """Ends its jobs and its servers; what holds the scope open between jobs is deaf to signals but this."""
+    machine.run("sh", "-c", f"echo 1 > /sys/fs/cgroup/system.slice/{scope_in(machine)}/cgroup.kill")
+    machine.run("systemctl", "stop", "slurmd", "slurmctld", "munge")
 
 
 class Slurm:
@@ -102,18 +153,14 @@ class Slurm:
         for name in ("state", "spool", "munge", "database", "out", "scripts"):
             (folder / name).mkdir()
         (folder / "out").chmod(0o1777)
-        # What runs before and after each job; without any script Slurm takes the node out of service.
-        (folder / "scripts" / "none").write_text("#!/bin/sh\n")
+        files = configuration(folder, host=self.host, memory=NODE_MEMORY, cpus=os.cpu_count(),
+                              tracking=TRACKING[tracking], accounting=_WITH_DATABASE, **ports)  # fmt: skip
+        for name, text in files.items():
+            (folder / name).write_text(text)
         (folder / "scripts" / "none").chmod(0o755)
-        facts = {"cluster": CLUSTER, "host": self.host, "folder": folder, "memory": NODE_MEMORY,
-                 "cpus": os.cpu_count(), "tracking": TRACKING[tracking], **ports}  # fmt: skip
-        (folder / "slurm.conf").write_text(_SLURM_CONF.format(**facts))
-        (folder / "gres.conf").write_text(
-            "Name=gpu File=/dev/null Count=1\nName=gpu File=/dev/zero Count=1\n"
-        )
         if tracking == "cgroup":
             (folder / "cgroup.conf").write_text(_CGROUP_CONF)
-        (folder / "slurmdbd.conf").write_text(_DBD_CONF.format(**facts))
+        (folder / "slurmdbd.conf").write_text(_DBD_CONF.format(folder=folder, host=self.host, **ports))
         (folder / "slurmdbd.conf").chmod(0o600)
 
     @property
