@@ -11,12 +11,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from vmsonar_archive.records import JobInfoRow, JobRow
 from vmsonar_inspect.facts.comparison import Side, compare
 from vmsonar_inspect.facts.runs import read_run
 
 from tests.daemon.commands import SECONDS, environment, line, run, runs
-from tests.making.archives import append_samples, encoded, make_archive, open_writer
+from tests.making.archives import make_archive
 from tests.real.wait import wait_until
 from vmsonar.daemon.run_folders import RunFolders
 
@@ -233,23 +232,6 @@ def test_jobs_of_any_archive_can_be_compared(tmp_path):
     found = json.loads(_vmsonar(tmp_path, "compare", *sides, "--json"))
     elapsed = next(each for each in found["differences"] if each["measure"] == "elapsed")
     assert elapsed["before"] == pytest.approx(elapsed["after"], abs=1.5)
-
-
-def test_jobs_of_one_name_are_repeats(tmp_path):
-    """Two archives of a machine that know nothing of vmsonar run."""
-    for place, jobs in (("a", 3), ("b", 2)):
-        writer = open_writer(tmp_path / place)
-        rows = [
-            (JobRow(pgid=number, start_ticks=number, user_ticks=100 * number),
-             JobInfoRow(series_id=str(number), pgid=number, start_ticks=number, program="make"))
-            for number in range(1, jobs + 1)
-        ]  # fmt: skip
-        told = encoded({"job": [job for job, _ in rows], "job_info": [info for _, info in rows]})
-        append_samples(writer, 3, lambda *_, told=told: told)
-        writer.close()
-    found = json.loads(_vmsonar(tmp_path, "compare", f"{tmp_path}/a#make", f"{tmp_path}/b#make", "--json"))
-    assert [len(side["runs"]) for side in found["sides"]] == [3, 2]
-    _vmsonar(tmp_path, "compare", f"{tmp_path}/a#make", f"{tmp_path}/a#make", code=2)
 
 
 def test_secrets_of_the_command_line_are_masked(tmp_path):

@@ -146,7 +146,15 @@ def test_memory_lies_within_its_bounds(tmp_path, name):
 @pytest.mark.skipif(
     not all((_V1 / name).exists() for name in ("memory", "cpu")), reason="no control groups of version 1"
 )
-def test_limits_of_the_groups_around_it_are_told(tmp_path):
+@pytest.mark.parametrize("is_late", [False, True])
+def test_limits_of_the_groups_around_it_are_told(tmp_path, is_late):
+    """Also by a recorder that comes to a command which has ended."""
+    command = ["true"]
+    if is_late:
+        settings = _with_late_recorder(tmp_path, 3.2)
+    else:  # however slow the machine is
+        settings = environment(tmp_path)
+        command = ["sh", "-c", f"until ls {tmp_path}/record/2*/*/*/sample-* 2>/dev/null; do sleep 0.1; done"]
     groups = [_V1 / name / f"run-limits-{os.getpid()}" for name in ("memory", "cpu")]
     files = {"memory.limit_in_bytes": 256 << 20, "cpu.cfs_quota_us": 50_000}
     try:
@@ -154,10 +162,11 @@ def test_limits_of_the_groups_around_it_are_told(tmp_path):
             group.mkdir()
             (group / file).write_text(str(limit))
         enter = [f"echo $$ >{group}/cgroup.procs" for group in groups]
-        words = line("--json", tmp_path / "card.json", "--", "true")
+        words = line("--archive", tmp_path / "record", "--json", tmp_path / "card.json", "--", *command)
         script = f"{'; '.join(enter)}; exec {shlex.join(words)}"
-        settings = {"env": environment(tmp_path), "timeout": SECONDS, "check": True, "capture_output": True}
-        done = subprocess.run(["sh", "-c", script], **settings)
+        done = subprocess.run(
+            ["sh", "-c", script], env=settings, timeout=SECONDS, check=True, capture_output=True
+        )
     finally:
         for group in groups:
             wait_until(lambda group=group: not (group / "cgroup.procs").read_text(), 20, "an empty group")
@@ -238,14 +247,18 @@ time.sleep(6)
     assert card["cpu_seconds"] == pytest.approx(exact, rel=0.01, abs=0.03)
 
 
+def _with_late_recorder(folder, seconds):
+    """An environment in which the recorder, and nobody else, takes so long to start."""
+    sleep = f"import sys, time\nif '--command' in sys.orig_argv: time.sleep({seconds})\n"
+    (folder / "sitecustomize.py").write_text(sleep)
+    settings = environment(folder)
+    return {**settings, "PYTHONPATH": f"{folder}:{settings['PYTHONPATH']}"}
+
+
 @pytest.mark.slow
 def test_a_recorder_that_is_late_counts_what_was_before_it(tmp_path):
     """The command does not wait for ever; a group that it enters later would miss its first seconds."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import sys, time\nif '--command' in sys.orig_argv: time.sleep(5)\n"
-    )
-    settings = environment(tmp_path)
-    settings["PYTHONPATH"] = f"{tmp_path}:{settings['PYTHONPATH']}"
+    settings = _with_late_recorder(tmp_path, 5)
     burn = shlex.join([sys.executable, "-S", "-c", _BURN % 1])
     card, done = card_of(tmp_path, "sh", "-c", f"{burn}; sleep 4; exit 3", env=settings)
     assert (done.returncode, card["exit_code"], card["cpu_source"]) == (3, 3, "wait4")
