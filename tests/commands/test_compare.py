@@ -217,6 +217,26 @@ def test_files_that_were_asked_for_are_written(tmp_path):
     assert told["sides"][0]["runs"][0]["exit_code"] == 2
 
 
+def test_a_bundle_is_replaced_by_the_next_and_nothing_else_is(tmp_path):
+    """As a CI job does that runs twice in one folder; the bundle of a machine may be all that is left of that."""
+    bundle, machine, link = (tmp_path / name for name in ("run.tar", "vm.tar", "link.tar"))
+    for code in (3, 4):
+        done = run(tmp_path, "--bundle", bundle, "--", "sh", "-c", f"exit {code}")
+        assert (done.returncode, b"no --bundle" in done.stderr) == (code, False)
+    assert read_run(bundle).exit_code == 4
+    assert [path.name for path in tmp_path.glob("run.tar*")] == ["run.tar"]
+    _vmsonar(tmp_path, "bundle", "--archive", make_archive(tmp_path / "archive"), "-o", machine)
+    (tmp_path / "mine.tar").write_text("precious")
+    link.symlink_to(bundle)
+    for place in (machine, tmp_path / "mine.tar", link, "/dev/null"):
+        before = Path(place).read_bytes()
+        done = run(tmp_path, "--quiet", "--bundle", place, "--", "true")
+        assert done.stderr.startswith(b"vmsonar: no --bundle: ")
+        assert Path(place).read_bytes() == before
+    assert link.is_symlink()
+    assert Path("/dev/null").is_char_device()
+
+
 def test_a_file_that_cannot_be_written_is_told_and_the_code_is_still_the_commands(tmp_path):
     (tmp_path / "mine.json").write_text("precious")
     done = run(tmp_path, "--quiet", "--json", tmp_path / "mine.json", "--", "sh", "-c", "exit 4")
