@@ -76,7 +76,9 @@ def test_a_job_is_found_by_whatever_it_is_called() -> None:
     assert _names(JobUse(job="77", series_id="")) == []
 
 
-def test_jobs_that_have_not_ended_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_jobs_that_have_not_ended_are_not_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What a job has used so far is no repeat, and no gate may fail for it."""
     a = record(tmp_path / "a", (MAKE, 10, 0), (MAKE, 11, 0))
     b = record(tmp_path / "b", (MAKE, 10, 0), (MAKE, 900, None))
@@ -105,7 +107,9 @@ def test_jobs_that_failed_are_no_repeats_of_those_that_did_not(
     assert compared(capsys, sides[0], f"{good}#make")["scaling"] is not None
 
 
-def test_bounds_of_jobs_are_bounds_of_the_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bounds_of_jobs_are_bounds_of_the_comparison(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A gate over what samples missed says that it cannot see all of it, and the table marks it."""
     unsure = {"cpu_ticks_low": 500, "cpu_ticks_high": 2000, "io_partial": True}
     a = record(tmp_path / "a", (MAKE, 10, 0), read=1000)

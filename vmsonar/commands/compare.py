@@ -150,11 +150,11 @@ def _show(found: comparison.Comparison, sides: int) -> None:
 def _show_works(found: comparison.Comparison) -> None:
     """A line for each job that the sides have in common, on every side after the first."""
     named = {side.name: side for side in found.sides}
-    rows = {}
+    rows: dict[str, list[str]] = {}
     for each in found.differences:
         if each.measure in _SHORT:
-            row = rows.setdefault(each.side, [each.side, f"{len(named[each.against].runs)}, {len(named[each.side].runs)}"])
-            row += [*_row(each, named)[1:4]]
+            number = f"{len(named[each.against].runs)}, {len(named[each.side].runs)}"
+            rows.setdefault(each.side, [each.side, number]).extend(_row(each, named)[1:4])
     titles = ("", "jobs", *(title for name in _SHORT for title in (name, "after", "change")))
     print_table(titles, [*rows.values()][:_MOST_WORKS])
     if len(rows) > _MOST_WORKS:

@@ -106,7 +106,9 @@ def _record(options: RunOptions, recorder: Recorder) -> Path | None:
     except OSError as error:
         recorder.trouble = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         return None
-    if options.wants_card:  # while the recorder starts, what that needs is loaded
+    import json  # noqa: F401  while the recorder starts, what will be needed is loaded
+
+    if options.wants_card:
         import vmsonar_inspect.show.card  # noqa: F401
 
     recorder.wait_ready()

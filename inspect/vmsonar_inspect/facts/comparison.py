@@ -47,7 +47,9 @@ class Side(AnswerPart):
     name: Annotated[str, TEXT]
     runs: list[RunUse]
     left_out: Annotated[
-        int, COUNT, about("jobs of that name that had not ended, ended otherwise than the latest, or are older")
+        int,
+        COUNT,
+        about("jobs of that name that had not ended, ended otherwise than the latest, or are older"),
     ] = 0
 
     def mark(self, measure: str) -> str:

@@ -66,7 +66,9 @@ class RunUse(q.AnswerPart):
     recorded_cpu_seconds: Annotated[float | None, q.BUSY, about("by the record")] = None
     recorded_cpu_seconds_low: Annotated[float | None, q.BUSY] = None
     recorded_cpu_seconds_high: Annotated[float | None, q.BUSY] = None
-    cores: Annotated[float | None, q.CORES, titled("cores", like="cpu_seconds"), about("mean over its life")] = None
+    cores: Annotated[
+        float | None, q.CORES, titled("cores", like="cpu_seconds"), about("mean over its life")
+    ] = None
     cores_available: Annotated[float | None, q.CORES, about("by affinity and control groups")] = None
     memory_peak_bytes: Annotated[
         float | None,
@@ -313,7 +315,9 @@ class _Record:
             for name in ("read_bytes", "write_bytes"):
                 for part in (name, f"{name}_low", f"{name}_high"):
                     setattr(use, part, self._sum(lambda job, part=part: getattr(job, part), name))  # type: ignore[misc]
-                if any(job.io_partial and getattr(job, f"{name}_high") is None for job in self._jobs.values()):
+                if any(
+                    job.io_partial and getattr(job, f"{name}_high") is None for job in self._jobs.values()
+                ):
                     setattr(use, f"{name}_high", None)
         use.received_bytes = self._rise(lambda each: _traffic(each, "received_bytes"))
         use.sent_bytes = self._rise(lambda each: _traffic(each, "sent_bytes"))

@@ -20,7 +20,14 @@ MOST_JOBS = 20
 #: What a job and a run have in common.
 _SAME = (
     *("command", "started", "cpu_seconds", "cpu_seconds_low", "cpu_seconds_high", "cpu_is_lower_bound"),
-    *("read_bytes", "read_bytes_low", "read_bytes_high", "write_bytes", "write_bytes_low", "write_bytes_high"),
+    *(
+        "read_bytes",
+        "read_bytes_low",
+        "read_bytes_high",
+        "write_bytes",
+        "write_bytes_low",
+        "write_bytes_high",
+    ),
     *("io_is_lower_bound", "memory_peak_low_bytes", "memory_peak_high_bytes", "memory_peak_source"),
     *("memory_source", "memory_charged_peak_bytes", "energy", "samples"),
 )
