@@ -1,15 +1,16 @@
 """`vmsonar compare` of jobs: those of one name as repeats, those of two archives name by name."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from vmsonar_archive.records import EventRow
 from vmsonar_inspect.facts.job_model import JobUse
 from vmsonar_inspect.inspection.repeats import _names, named_side
 
-from tests.inspect.test_ends import exit_of
-from tests.making.machines import Load, Machine
+from tests.making.machines import START, Load, Machine
 from vmsonar.cli import run
 
 MAKE = "make -j8 all"
@@ -33,12 +34,24 @@ def record(
         for place, (command, cpu, code) in enumerate(jobs)
     ]
     events = [
-        exit_of(load.end + 1, load, exit_code=code, exit_source="pidfd")
+        (load.end + 1, _exit(load, code))
         for load, (_, _, code) in zip(loads, jobs, strict=True)
         if code is not None
     ]
     made = Machine(loads=loads, events=events, hostname=folder.name, machine_id=f"{number:032x}", **machine)
     return made.record(folder, 400)
+
+
+def _exit(load: Load, code: int) -> EventRow:
+    return EventRow(
+        event_type="exit",
+        subject="job",
+        happened=START + timedelta(seconds=load.end + 1),
+        pgid=load.pgid,
+        start_ticks=load.start_ticks,
+        exit_code=code,
+        exit_source="pidfd",
+    )
 
 
 def compared(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> Any:
