@@ -131,20 +131,16 @@ def _kind(run: RunUse) -> tuple[object, ...]:
 
 
 def _show(found: comparison.Comparison, sides: int) -> None:
-    for side in found.sides:
-        if side.left_out:
-            say(
-                f"{side.name}: {units.plural(side.left_out, 'job')} left out "
-                "(not ended, ended otherwise than the latest, or older)"
-            )
-        if failed := [run for run in side.runs if run.exit_code or run.exit_signal]:
-            say(
-                f"{side.name}: {len(failed)} of {units.plural(len(side.runs), 'run')} failed ({failed[0].ended_by})"
-            )
     if len(found.sides) > sides:
         _show_works(found)
     else:
         _show_sides(found)
+    for gate in found.gates:
+        verdict = "failed" if gate.failed else "kept" if gate.decided else _UNDECIDED
+        doubt = "; figures are not exact, and no gate sees all of a change" if gate.is_uncertain else ""
+        say(f"gate {gate.gate}: {verdict} (change {_percent(gate.change)}, p = {gate.p:.3f}){doubt}")
+    if found.scaling is not None:
+        _show_scaling(found.scaling)
 
 
 def _show_works(found: comparison.Comparison) -> None:
@@ -153,9 +149,11 @@ def _show_works(found: comparison.Comparison) -> None:
     rows: dict[str, list[str]] = {}
     for each in found.differences:
         if each.measure in _SHORT:
-            number = f"{len(named[each.against].runs)}, {len(named[each.side].runs)}"
-            rows.setdefault(each.side, [each.side, number]).extend(_row(each, named)[1:4])
-    titles = ("", "jobs", *(title for name in _SHORT for title in (name, "after", "change")))
+            both = named[each.against], named[each.side]
+            number = ", ".join(str(len(side.runs)) for side in both)
+            failed = ", ".join(str(len(side.failed)) for side in both if both[0].failed or both[1].failed)
+            rows.setdefault(each.side, [each.side, number, failed]).extend(_row(each, named)[1:4])
+    titles = ("", "jobs", "failed", *(title for name in _SHORT for title in (name, "after", "change")))
     print_table(titles, [*rows.values()][:_MOST_WORKS])
     if len(rows) > _MOST_WORKS:
         say(f"and {len(rows) - _MOST_WORKS} more: --json has them all")
@@ -164,6 +162,13 @@ def _show_works(found: comparison.Comparison) -> None:
 
 def _show_sides(found: comparison.Comparison) -> None:
     first, named = found.sides[0], {side.name: side for side in found.sides}
+    for side in found.sides:
+        if side.left_out:
+            why = "not ended, ended otherwise than the latest, or older"
+            say(f"{side.name}: {units.plural(side.left_out, 'job')} left out ({why})")
+        if side.failed:
+            runs = units.plural(len(side.runs), "run")
+            say(f"{side.name}: {len(side.failed)} of {runs} failed ({side.failed[0].ended_by})")
     for side in found.sides[1:]:
         if len(found.sides) > 2:
             say(f"{first.name} against {side.name}")
@@ -171,12 +176,6 @@ def _show_sides(found: comparison.Comparison) -> None:
         print_table(
             ("", "before", "after", "change", "spread", "chance"), [_row(each, named) for each in known]
         )
-    for gate in found.gates:
-        verdict = "failed" if gate.failed else "kept" if gate.decided else _UNDECIDED
-        doubt = "; figures are not exact, and no gate sees all of a change" if gate.is_uncertain else ""
-        say(f"gate {gate.gate}: {verdict} (change {_percent(gate.change)}, p = {gate.p:.3f}){doubt}")
-    if found.scaling is not None:
-        _show_scaling(found.scaling)
 
 
 def _show_scaling(scaling: comparison.Scaling) -> None:
@@ -201,7 +200,8 @@ def _row(each: comparison.Difference, sides: dict[str, comparison.Side]) -> tupl
     )
     chance = "" if each.p is None else f"{each.p:.3f}"
     figures = before + write(each.before), after + write(each.after)
-    return each.measure, *figures, _percent(each.change), spread, chance
+    doubt = "~" if each.change is not None and before + after else ""
+    return each.measure, *figures, doubt + _percent(each.change), spread, chance
 
 
 def _percent(change: float | None) -> str:

@@ -16,6 +16,7 @@ import msgspec
 from vmsonar_archive.records.fields import about
 from vmsonar_archive.system.errors import UsageError
 
+from vmsonar_inspect.facts.energy import ESTIMATE
 from vmsonar_inspect.facts.fields import shown_field, titled
 from vmsonar_inspect.facts.quantities import CORES, COUNT, ELAPSED, RATIO, SHARE, TEXT, AnswerPart
 from vmsonar_inspect.facts.runs import RunUse
@@ -52,10 +53,16 @@ class Side(AnswerPart):
         about("jobs of that name that had not ended, ended otherwise than the latest, or are older"),
     ] = 0
 
+    @property
+    def failed(self) -> list[RunUse]:
+        return [run for run in self.runs if run.exit_code or run.exit_signal]
+
     def mark(self, measure: str) -> str:
         """What stands before its median where a repeat is not exact."""
         field = shown_field(RunUse, MEASURES[measure])
-        marks = {mark for run in self.runs if (mark := field.mark(run))}
+        marks = {field.mark(run) for run in self.runs} - {""}
+        if measure == "energy":
+            marks = {"~" for run in self.runs if run.energy.source == ESTIMATE}
         return marks.pop() if len(marks) == 1 else "~" * bool(marks)
 
     def values(self, measure: str) -> list[float]:
