@@ -93,6 +93,7 @@ class CommandRecorder:
                 self._describe()
             self._session.close()
         lost = self._session.writer.samples_lost
+        # Only now: the front may be all that keeps a container alive, and a script may copy the folder next.
         with suppress(OSError):
             self._channel.send(f"done {lost}".encode())
 
