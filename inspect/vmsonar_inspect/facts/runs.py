@@ -81,9 +81,11 @@ class RunUse(q.AnswerPart):
             estimate="memory_source=estimate",
         ),
     ] = None
-    memory_source: Annotated[str | None, q.CHOICE, about("how shared memory was resolved, the weakest")] = (
-        None
-    )
+    memory_source: Annotated[
+        str | None,
+        q.CHOICE,
+        about("of a job, how shared memory was resolved, the weakest; else in the bounds"),
+    ] = None
     memory_peak_low_bytes: Annotated[float | None, q.BYTES] = None
     memory_peak_high_bytes: Annotated[float | None, q.BYTES] = None
     memory_peak_source: Annotated[
@@ -179,7 +181,6 @@ class _Record:
         self._ended: Counter[str] = Counter()
         self._util: list[float] = []
         self._exits: dict[int, EventRow] = {}
-        self._sharing: set[str] = set()
 
     def add(self, sample: Sample) -> None:
         """Takes a sample in; they come in order."""
@@ -190,7 +191,6 @@ class _Record:
             self.row = row
         self._jobs.update({(job.pgid, job.start_ticks): job for job in sample.job})
         alive = [job for job in sample.job if job.processes]
-        self._sharing.update(job.memory_source for job in alive if job.memory_source)
         memory = sum(job.memory or 0 for job in alive)
         self._highest = max(self._highest, memory)
         self._surest = max(self._surest, sum(_known(job.memory_low, job.memory) for job in alive))
@@ -302,7 +302,6 @@ class _Record:
             peak, low = (high, 0.0) if peak is None else (peak, low)
             high = max(peak, high)
         use.memory_peak_bytes, use.memory_peak_low_bytes, use.memory_peak_high_bytes = peak, low, high
-        use.memory_source = min(self._sharing, default=None)  # by the alphabet again, the other way round
         use.memory_charged_peak_bytes = row.group_memory_peak
         use.resident_peak_bytes = row.resident_peak
         use.memory_limit_bytes = row.memory_limit
