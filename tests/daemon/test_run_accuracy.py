@@ -6,10 +6,12 @@ import os
 import shlex
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from vmsonar_archive.system.errors import VmsonarError
+from vmsonar_inspect.facts.runs import read_run
 
 from tests.accuracy.oracle import hierarchy, usage
 from tests.daemon.commands import SECONDS, card_of, environment, line
@@ -143,18 +145,9 @@ def test_memory_lies_within_its_bounds(tmp_path, name):
     assert card["memory_peak_bytes"] == pytest.approx(410 * 2**20, rel=0.1)
 
 
-@pytest.mark.skipif(
-    not all((_V1 / name).exists() for name in ("memory", "cpu")), reason="no control groups of version 1"
-)
-@pytest.mark.parametrize("is_late", [False, True])
-def test_limits_of_the_groups_around_it_are_told(tmp_path, is_late):
-    """Also by a recorder that comes to a command which has ended."""
-    command = ["true"]
-    if is_late:
-        settings = _with_late_recorder(tmp_path, 3.2)
-    else:  # however slow the machine is
-        settings = environment(tmp_path)
-        command = ["sh", "-c", f"until ls {tmp_path}/record/2*/*/*/sample-* 2>/dev/null; do sleep 0.1; done"]
+@contextmanager
+def _limited(words):
+    """A command line that runs within limits of its own, which are there meanwhile."""
     groups = [_V1 / name / f"run-limits-{os.getpid()}" for name in ("memory", "cpu")]
     files = {"memory.limit_in_bytes": 256 << 20, "cpu.cfs_quota_us": 50_000}
     try:
@@ -162,19 +155,65 @@ def test_limits_of_the_groups_around_it_are_told(tmp_path, is_late):
             group.mkdir()
             (group / file).write_text(str(limit))
         enter = [f"echo $$ >{group}/cgroup.procs" for group in groups]
-        words = line("--archive", tmp_path / "record", "--json", tmp_path / "card.json", "--", *command)
-        script = f"{'; '.join(enter)}; exec {shlex.join(words)}"
-        done = subprocess.run(
-            ["sh", "-c", script], env=settings, timeout=SECONDS, check=True, capture_output=True
-        )
+        yield ["sh", "-c", f"{'; '.join(enter)}; exec {shlex.join(map(str, words))}"]
     finally:
         for group in groups:
-            wait_until(lambda group=group: not (group / "cgroup.procs").read_text(), 20, "an empty group")
+            wait_until(lambda group=group: not (group / "cgroup.procs").read_text(), 60, "an empty group")
             group.rmdir()
+
+
+_HAS_V1 = pytest.mark.skipif(
+    not all((_V1 / name).exists() for name in ("memory", "cpu")), reason="no control groups of version 1"
+)
+
+
+@_HAS_V1
+def test_limits_of_the_groups_around_it_are_told(tmp_path):
+    """The command waits until they are recorded, however slow the machine is."""
+    record = tmp_path / "record"
+    words = line("--archive", record, "--json", tmp_path / "card.json", "--", "sh", "-c", "read x")
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with (
+        _limited(words) as limited,
+        subprocess.Popen(limited, env=environment(tmp_path), **pipes) as process,
+    ):
+        wait_until(lambda: _has_command(record), SECONDS, "a sample with the command")
+        _, said = process.communicate(b"\n", timeout=SECONDS)
     card = json.loads((tmp_path / "card.json").read_text())
     assert (card["memory_limit_bytes"], card["cores_available"]) == (256 << 20, 0.5)
-    assert b" cores of 0.5 (" in done.stderr
-    assert b", limit 256 MiB" in done.stderr
+    assert b" cores of 0.5 (" in said
+    assert b", limit 256 MiB" in said
+
+
+def _has_command(record):
+    with suppress(VmsonarError):
+        return bool(read_run(record).started)
+    return False
+
+
+_LATE = """
+import os, socket, subprocess, sys
+from pathlib import Path
+from vmsonar.config.schema import interval
+from vmsonar.daemon.command_recorder import CommandRecorder
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+command = subprocess.Popen(["true"])
+os.waitid(os.P_PID, command.pid, os.WEXITED | os.WNOWAIT)
+recorder = CommandRecorder(theirs, Path(sys.argv[1]), interval("1s"))
+recorder._begin(b"running %d true" % command.pid)
+print(recorder._row.memory_limit, recorder._row.cpu_quota)
+recorder._session.close()
+"""
+
+
+@_HAS_V1
+def test_limits_are_told_by_a_recorder_that_comes_after_the_end(tmp_path):
+    """A process that has ended is in no group of version 1."""
+    with _limited([sys.executable, "-c", _LATE, tmp_path / "record"]) as limited:
+        done = subprocess.run(
+            limited, env=environment(tmp_path), timeout=SECONDS, check=True, capture_output=True
+        )
+    assert done.stdout.split() == [b"%d" % (256 << 20), b"500000"]
 
 
 def test_nothing_of_a_group_is_left(tmp_path):
@@ -247,18 +286,14 @@ time.sleep(6)
     assert card["cpu_seconds"] == pytest.approx(exact, rel=0.01, abs=0.03)
 
 
-def _with_late_recorder(folder, seconds):
-    """An environment in which the recorder, and nobody else, takes so long to start."""
-    sleep = f"import sys, time\nif '--command' in sys.orig_argv: time.sleep({seconds})\n"
-    (folder / "sitecustomize.py").write_text(sleep)
-    settings = environment(folder)
-    return {**settings, "PYTHONPATH": f"{folder}:{settings['PYTHONPATH']}"}
-
-
 @pytest.mark.slow
 def test_a_recorder_that_is_late_counts_what_was_before_it(tmp_path):
     """The command does not wait for ever; a group that it enters later would miss its first seconds."""
-    settings = _with_late_recorder(tmp_path, 5)
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, time\nif '--command' in sys.orig_argv: time.sleep(5)\n"
+    )
+    settings = environment(tmp_path)
+    settings["PYTHONPATH"] = f"{tmp_path}:{settings['PYTHONPATH']}"
     burn = shlex.join([sys.executable, "-S", "-c", _BURN % 1])
     card, done = card_of(tmp_path, "sh", "-c", f"{burn}; sleep 4; exit 3", env=settings)
     assert (done.returncode, card["exit_code"], card["cpu_source"]) == (3, 3, "wait4")
