@@ -3,6 +3,7 @@
 import io
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import yaml
 from vmsonar_inspect.advice.rules import load_rules
 
+from tests.forward.http_server import Endpoint
 from tests.making.machines import Box, Load, Machine, box_id
 from tests.making.scenes import healthy
 from tests.parts import need, requires
@@ -44,9 +46,7 @@ ELSEWHERE = {
     "metrics --listen": "tests/forward/test_exporter.py",  # runs until it is stopped
     "--to otlp+http://127.0.0.1:4318": "tests/forward/test_otlp.py",  # an OpenTelemetry collector
     "idle --for": "tests/fleet/test_idle.py",  # of a machine that records now
-    "compare old1.tar": "tests/inspect/test_comparison.py",  # bundles of many runs
-    "compare main1.tar": "tests/inspect/test_comparison.py",
-    "--repeat 5": "tests/inspect/test_comparison.py",  # ten runs of one command
+    "compare main1.tar": "tests/daemon/test_run_recipes.py",  # with the loop that makes what it compares
 }
 
 
@@ -165,18 +165,27 @@ def test_a_block_of_settings_is_taken(where: str, text: str, tmp_path: Path) -> 
         parse_as(Access if "tokens" in keys else Config, text, where)
 
 
-#: Lines of shell that call nothing of ours, and what runs the same.
+#: Lines of shell that call nothing of ours, and where they are run: the file, and what it calls.
 OTHERS = {
-    "python -m bench sampling": "bench/sampling.py",
-    "sudo python3 vmsonar-….pyz": "tests/lifecycle/test_single.py",
-    "pip install 'vmsonar[": "tests/lifecycle/test_units.py",
-    "ssh-keygen -Y verify": "tests/archive/bundle/test_signing.py",
-    "systemctl enable --now vmsonar-ipmi.timer": "tests/collectors/energy/test_ipmi_guest.py",
-    "promtool tsdb create-blocks-from": "tests/inspect/test_prometheus.py",
-    "--bundle new$i.tar": "tests/inspect/test_comparison.py",
-    # By hand: no VictoriaMetrics is at hand here.
-    "sed -E": "docs/grafana.md",
-    "curl --data-binary": "docs/grafana.md",
+    "sudo python3 vmsonar-….pyz": ("tests/lifecycle/test_single.py", '"python3", "/root/vmsonar.pyz"'),
+    "pip install 'vmsonar[": (
+        "tests/lifecycle/test_units.py",
+        "-m pip install --quiet --no-index --find-links $1",
+    ),
+    "ssh-keygen -Y verify": ("tests/archive/bundle/test_signing.py", '"ssh-keygen", "-Y", "verify"'),
+    "systemctl enable --now vmsonar-ipmi.timer": (
+        "tests/collectors/energy/test_ipmi_guest.py",
+        '"enable", "--now", "vmsonar-ipmi.timer"',
+    ),
+    "promtool tsdb create-blocks-from": (
+        "tests/real/prometheus.py",
+        '"promtool", "tsdb", "create-blocks-from"',
+    ),
+    "--bundle new$i.tar": ("tests/daemon/test_run_recipes.py", 'recipe("A gate")'),
+    "sed -E": ("tests/test_examples.py", "\ndef test_a_history_goes_to_other_databases"),
+    "curl --data-binary": ("tests/test_examples.py", "\ndef test_a_history_goes_to_other_databases"),
+    # By hand: takes a quiet machine, and minutes.
+    "python -m bench sampling": ("bench/__main__.py", "sampling"),
 }
 
 
@@ -195,8 +204,8 @@ def test_lines_of_shell_without_our_command_are_run_somewhere() -> None:
     assert [line for line in left if not any(part in line for part in OTHERS)] == []
     assert [
         part
-        for part, test in OTHERS.items()
-        if not any(part in line for line in left) or not (ROOT / test).exists()
+        for part, (test, call) in OTHERS.items()
+        if not any(part in line for line in left) or call not in (ROOT / test).read_text()
     ] == []
 
 
@@ -279,10 +288,18 @@ def runnable(sends: bool) -> list[tuple[str, tuple[str, ...]]]:
     ]
 
 
+def is_run_by(test: str, where: str, words: tuple[str, ...]) -> bool:
+    """Whether a test reads that page itself, or calls the command with these options."""
+    text = (ROOT / test).read_text()
+    options = [word.partition("=")[0] for word in words if word.startswith("--")]
+    calls = re.search(rf"[\"' ]{words[0]}[\"' ]", text)
+    return f"docs/{where}" in text or bool(calls and all(option in text for option in options))
+
+
 def test_what_is_run_elsewhere_is_run_there() -> None:
-    assert all((ROOT / test).exists() for test in ELSEWHERE.values())
-    used = {where_else(*each) for each in commands()}
-    assert set(ELSEWHERE.values()) <= used, "an example that is gone"
+    told = [(test, *each) for each in commands() if (test := where_else(*each)) is not None]
+    assert [each for each in told if not is_run_by(*each)] == []
+    assert set(ELSEWHERE.values()) <= {test for test, *_ in told}, "an example that is gone"
 
 
 #: Words of the pages, by what they are here; {tmp} is a folder for one example.
@@ -337,14 +354,26 @@ def test_it_runs(
         (tmp_path / "opt/vmsonar/bin/python").symlink_to(sys.executable)
     if words[0] == "teardown":
         monkeypatch.setenv("VMSONAR_CONFIG", str(place / "config.yaml"))
-    for _ in range(2 if words[0] == "compare" else 0):
-        assert call(["run", "--quiet", "--", "true"]).returncode == 0
+    if words[0] == "compare":
+        make_runs(place, words)
     done = call(staged(words, tmp_path))
     assert done.returncode in ((0, 1) if words[0] in MAY_SAY_NO else (0,)), done.stderr.decode()
     assert b"Traceback" not in done.stderr
     if words[-2:] == ("-o", "-"):
         with tarfile.open(fileobj=io.BytesIO(done.stdout)) as bundle:
             assert bundle.getnames()
+
+
+def make_runs(place: Path, words: tuple[str, ...]) -> None:
+    """The runs that a comparison takes by their numbers, and the bundles that it names."""
+    made = len([*place.glob("state/vmsonar-runs/*")])
+    for _ in range((10 if "--repeat" in words else 2) - made):
+        assert call(["run", "--quiet", "--", "true"]).returncode == 0
+    for name in re.findall(r"\w+\.tar", " ".join(words)):
+        assert (
+            call(["run", "--quiet", "--bundle", name, "--archive", f"of-{name}", "--", "true"]).returncode
+            == 0
+        )
 
 
 def call(line: list[str]) -> "subprocess.CompletedProcess[bytes]":
@@ -373,6 +402,27 @@ def test_it_sends(
     _, said = process.communicate(timeout=60)
     # The record here is older than two hours.
     assert process.returncode == (1 if "--since" in words else 0), said.decode()
+
+
+@pytest.mark.slow
+def test_a_history_goes_to_other_databases(place: Path, tmp_path: Path) -> None:
+    """The line of docs/grafana.md: what arrives is what VictoriaMetrics takes, a sample a line with milliseconds."""
+    for tool in ("curl", "sed"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"no {tool}")
+    history = ["export", str(place / "archive"), "--to", "openmetrics", "-o", str(tmp_path / "history")]
+    assert call(history).returncode == 0
+    (file,) = (tmp_path / "history").glob("*.om")
+    (line,) = re.findall(r"^    (sed -E .*\n.*curl .*)$", (ROOT / "docs/grafana.md").read_text(), re.M)
+    endpoint = Endpoint()
+    line = line.replace("history/FILE.om", str(file)).replace("8428", str(endpoint.port))
+    subprocess.run(["bash", "-eo", "pipefail", "-c", line], check=True, timeout=120, capture_output=True)
+    endpoint.close()
+    ((_, body),) = endpoint.taken
+    sent = body.decode().splitlines()
+    samples = [line for line in file.read_text().splitlines() if not line.startswith("#")]
+    assert len(sent) == len(samples) > 1000
+    assert [line for line in sent if not re.fullmatch(r"\w+(\{.*\})? [-+.\w]+ \d{13}", line)] == []
 
 
 def test_every_command_has_a_man_page(tmp_path: Path) -> None:

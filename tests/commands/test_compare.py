@@ -11,12 +11,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from vmsonar_archive.records import JobInfoRow, JobRow
 from vmsonar_inspect.facts.comparison import Side, compare
 from vmsonar_inspect.facts.runs import read_run
 
 from tests.daemon.commands import SECONDS, environment, line, run, runs
-from tests.making.archives import append_samples, encoded, make_archive, open_writer
+from tests.making.archives import make_archive
 from tests.real.wait import wait_until
 from vmsonar.daemon.run_folders import RunFolders
 
@@ -218,6 +217,26 @@ def test_files_that_were_asked_for_are_written(tmp_path):
     assert told["sides"][0]["runs"][0]["exit_code"] == 2
 
 
+def test_a_bundle_is_replaced_by_the_next_and_nothing_else_is(tmp_path):
+    """As a CI job does that runs twice in one folder; the bundle of a machine may be all that is left of that."""
+    bundle, machine, link = (tmp_path / name for name in ("run.tar", "vm.tar", "link.tar"))
+    for code in (3, 4):
+        done = run(tmp_path, "--bundle", bundle, "--", "sh", "-c", f"exit {code}")
+        assert (done.returncode, b"no --bundle" in done.stderr) == (code, False)
+    assert read_run(bundle).exit_code == 4
+    assert [path.name for path in tmp_path.glob("run.tar*")] == ["run.tar"]
+    _vmsonar(tmp_path, "bundle", "--archive", make_archive(tmp_path / "archive"), "-o", machine)
+    (tmp_path / "mine.tar").write_text("precious")
+    link.symlink_to(bundle)
+    for place in (machine, tmp_path / "mine.tar", link, "/dev/null"):
+        before = Path(place).read_bytes()
+        done = run(tmp_path, "--quiet", "--bundle", place, "--", "true")
+        assert done.stderr.startswith(b"vmsonar: no --bundle: ")
+        assert Path(place).read_bytes() == before
+    assert link.is_symlink()
+    assert Path("/dev/null").is_char_device()
+
+
 def test_a_file_that_cannot_be_written_is_told_and_the_code_is_still_the_commands(tmp_path):
     (tmp_path / "mine.json").write_text("precious")
     done = run(tmp_path, "--quiet", "--json", tmp_path / "mine.json", "--", "sh", "-c", "exit 4")
@@ -233,23 +252,6 @@ def test_jobs_of_any_archive_can_be_compared(tmp_path):
     found = json.loads(_vmsonar(tmp_path, "compare", *sides, "--json"))
     elapsed = next(each for each in found["differences"] if each["measure"] == "elapsed")
     assert elapsed["before"] == pytest.approx(elapsed["after"], abs=1.5)
-
-
-def test_jobs_of_one_name_are_repeats(tmp_path):
-    """Two archives of a machine that know nothing of vmsonar run."""
-    for place, jobs in (("a", 3), ("b", 2)):
-        writer = open_writer(tmp_path / place)
-        rows = [
-            (JobRow(pgid=number, start_ticks=number, user_ticks=100 * number),
-             JobInfoRow(series_id=str(number), pgid=number, start_ticks=number, program="make"))
-            for number in range(1, jobs + 1)
-        ]  # fmt: skip
-        told = encoded({"job": [job for job, _ in rows], "job_info": [info for _, info in rows]})
-        append_samples(writer, 3, lambda *_, told=told: told)
-        writer.close()
-    found = json.loads(_vmsonar(tmp_path, "compare", f"{tmp_path}/a#make", f"{tmp_path}/b#make", "--json"))
-    assert [len(side["runs"]) for side in found["sides"]] == [3, 2]
-    _vmsonar(tmp_path, "compare", f"{tmp_path}/a#make", f"{tmp_path}/a#make", code=2)
 
 
 def test_secrets_of_the_command_line_are_masked(tmp_path):

@@ -6,10 +6,12 @@ import os
 import shlex
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from vmsonar_archive.system.errors import VmsonarError
+from vmsonar_inspect.facts.runs import read_run
 
 from tests.accuracy.oracle import hierarchy, usage
 from tests.daemon.commands import SECONDS, card_of, environment, line
@@ -143,10 +145,9 @@ def test_memory_lies_within_its_bounds(tmp_path, name):
     assert card["memory_peak_bytes"] == pytest.approx(410 * 2**20, rel=0.1)
 
 
-@pytest.mark.skipif(
-    not all((_V1 / name).exists() for name in ("memory", "cpu")), reason="no control groups of version 1"
-)
-def test_limits_of_the_groups_around_it_are_told(tmp_path):
+@contextmanager
+def _limited(words):
+    """A command line that runs within limits of its own, which are there meanwhile."""
     groups = [_V1 / name / f"run-limits-{os.getpid()}" for name in ("memory", "cpu")]
     files = {"memory.limit_in_bytes": 256 << 20, "cpu.cfs_quota_us": 50_000}
     try:
@@ -154,18 +155,65 @@ def test_limits_of_the_groups_around_it_are_told(tmp_path):
             group.mkdir()
             (group / file).write_text(str(limit))
         enter = [f"echo $$ >{group}/cgroup.procs" for group in groups]
-        words = line("--json", tmp_path / "card.json", "--", "true")
-        script = f"{'; '.join(enter)}; exec {shlex.join(words)}"
-        settings = {"env": environment(tmp_path), "timeout": SECONDS, "check": True, "capture_output": True}
-        done = subprocess.run(["sh", "-c", script], **settings)
+        yield ["sh", "-c", f"{'; '.join(enter)}; exec {shlex.join(map(str, words))}"]
     finally:
         for group in groups:
-            wait_until(lambda group=group: not (group / "cgroup.procs").read_text(), 20, "an empty group")
+            wait_until(lambda group=group: not (group / "cgroup.procs").read_text(), 60, "an empty group")
             group.rmdir()
+
+
+_HAS_V1 = pytest.mark.skipif(
+    not all((_V1 / name).exists() for name in ("memory", "cpu")), reason="no control groups of version 1"
+)
+
+
+@_HAS_V1
+def test_limits_of_the_groups_around_it_are_told(tmp_path):
+    """The command waits until they are recorded, however slow the machine is."""
+    record = tmp_path / "record"
+    words = line("--archive", record, "--json", tmp_path / "card.json", "--", "sh", "-c", "read x")
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with (
+        _limited(words) as limited,
+        subprocess.Popen(limited, env=environment(tmp_path), **pipes) as process,
+    ):
+        wait_until(lambda: _has_command(record), SECONDS, "a sample with the command")
+        _, said = process.communicate(b"\n", timeout=SECONDS)
     card = json.loads((tmp_path / "card.json").read_text())
     assert (card["memory_limit_bytes"], card["cores_available"]) == (256 << 20, 0.5)
-    assert b" cores of 0.5 (" in done.stderr
-    assert b", limit 256 MiB" in done.stderr
+    assert b" cores of 0.5 (" in said
+    assert b", limit 256 MiB" in said
+
+
+def _has_command(record):
+    with suppress(VmsonarError):
+        return bool(read_run(record).started)
+    return False
+
+
+_LATE = """
+import os, socket, subprocess, sys
+from pathlib import Path
+from vmsonar.config.schema import interval
+from vmsonar.daemon.command_recorder import CommandRecorder
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+command = subprocess.Popen(["true"])
+os.waitid(os.P_PID, command.pid, os.WEXITED | os.WNOWAIT)
+recorder = CommandRecorder(theirs, Path(sys.argv[1]), interval("1s"))
+recorder._begin(b"running %d true" % command.pid)
+print(recorder._row.memory_limit, recorder._row.cpu_quota)
+recorder._session.close()
+"""
+
+
+@_HAS_V1
+def test_limits_are_told_by_a_recorder_that_comes_after_the_end(tmp_path):
+    """A process that has ended is in no group of version 1."""
+    with _limited([sys.executable, "-c", _LATE, tmp_path / "record"]) as limited:
+        done = subprocess.run(
+            limited, env=environment(tmp_path), timeout=SECONDS, check=True, capture_output=True
+        )
+    assert done.stdout.split() == [b"%d" % (256 << 20), b"500000"]
 
 
 def test_nothing_of_a_group_is_left(tmp_path):

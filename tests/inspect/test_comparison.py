@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from vmsonar_archive.system.errors import UsageError
 from vmsonar_inspect.facts.comparison import Side, compare, rank_test
+from vmsonar_inspect.facts.quantities import Energy
 from vmsonar_inspect.facts.runs import RunUse
 
 
@@ -90,6 +91,11 @@ def test_a_gate_over_figures_that_are_not_exact_says_so():
     gates = compare((known, sampled), ["memory_peak<=+5%", "cpu<=+5%"]).gates
     assert [gate.is_uncertain for gate in gates] == [True, False]
     assert not compare((known, known), ["memory_peak<=+5%"]).gates[0].is_uncertain
+    guessed, measured = (
+        _side("", [1], energy=Energy(joules=5.0, source=source)) for source in ("estimate", "measured")
+    )
+    assert compare((measured, guessed), ["energy<=+5%"]).gates[0].is_uncertain
+    assert not compare((measured, measured), ["energy<=+5%"]).gates[0].is_uncertain
 
 
 def test_differences_are_of_medians_with_spread_and_chance():

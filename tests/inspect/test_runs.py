@@ -66,6 +66,21 @@ def test_a_peak_of_which_only_the_most_is_known_is_at_most_so_much(tmp_path):
     assert "peak ≥50 MiB of 8.0 GiB" in card
 
 
+def test_figures_by_the_record_have_its_bounds(tmp_path):
+    """Of two groups one is not exact; what wait4 or a control group counted is."""
+    exact = JobRow(pgid=8, start_ticks=2, user_ticks=1000, read_bytes=8 * _MB, write_bytes=0)
+    unsure = {"cpu_ticks_low": 500, "cpu_ticks_high": 1500, "read_bytes_low": 1 * _MB, "io_partial": True}
+    doubtful = JobRow(pgid=7, start_ticks=1, user_ticks=1000, read_bytes=2 * _MB, write_bytes=0, **unsure)
+    use, card = _recorded(tmp_path / "a", exact, doubtful, **_TOTALS)
+    assert (use.cpu_source, use.cpu_seconds_low, use.cpu_seconds_high) == ("record", 15, 25)
+    assert (use.read_bytes_low, use.read_bytes_high, use.io_is_lower_bound) == (9 * _MB, None, True)
+    assert "CPU         ~20 s" in card
+    assert "read ~10 MiB" in card
+    use, card = _recorded(tmp_path / "b", exact, doubtful, group_cpu_time=20 * 10**9, **_TOTALS)
+    assert (use.cpu_source, use.cpu_seconds_low, use.cpu_seconds_high) == ("cgroup", None, None)
+    assert "CPU         20 s" in card
+
+
 def test_an_estimated_peak_without_an_upper_bound_is_at_least_its_lower_one(tmp_path):
     shared = {
         "memory": 15 * _MB,

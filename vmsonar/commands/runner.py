@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from vmsonar.daemon.run_folders import KEPT, RunFolders
 from vmsonar.daemon.supervisor import NOT_FOUND, NOT_RUNNABLE, Outcome, Recorder, leave, supervise
@@ -106,7 +106,9 @@ def _record(options: RunOptions, recorder: Recorder) -> Path | None:
     except OSError as error:
         recorder.trouble = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         return None
-    if options.wants_card:  # while the recorder starts, what that needs is loaded
+    import json  # noqa: F401  while the recorder starts, what will be needed is loaded
+
+    if options.wants_card:
         import vmsonar_inspect.show.card  # noqa: F401
 
     recorder.wait_ready()
@@ -237,8 +239,20 @@ def _write_bundle(path: Path, use: "RunUse", archive: Path | None) -> None:
     from vmsonar_archive.bundle.make import bundle_to_file
     from vmsonar_archive.bundle.worker import BundleOptions
     from vmsonar_archive.system.progress import Progress
+    from vmsonar_archive.write.outputs import OutputKind
 
-    bundle_to_file(_recorded(use, archive), path, Progress("bundling"), BundleOptions())
+    kind = OutputKind("a bundle of one command", _is_bundle)
+    bundle_to_file(_recorded(use, archive), path, Progress("bundling"), BundleOptions(), replaces=kind)
+
+
+def _is_bundle(file: BinaryIO) -> bool:
+    """Whether it is one of ours: what `vmsonar bundle` made of a machine may be all that is left of that."""
+    from vmsonar_archive.system.errors import VmsonarError
+    from vmsonar_inspect.facts.runs import read_run
+
+    with suppress(VmsonarError, ValueError):
+        return read_run(Path(file.name)).samples > 0
+    return False
 
 
 def _recorded(use: "RunUse", archive: Path | None) -> Path:

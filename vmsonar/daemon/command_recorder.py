@@ -93,6 +93,7 @@ class CommandRecorder:
                 self._describe()
             self._session.close()
         lost = self._session.writer.samples_lost
+        # Only now: the front may be all that keeps a container alive, and a script may copy the folder next.
         with suppress(OSError):
             self._channel.send(f"done {lost}".encode())
 
@@ -107,8 +108,8 @@ class CommandRecorder:
             self._group = OwnGroup.make(self._config.host, pid)
         self._descent.group = None if self._group is None else self._group.path
         self._descent.begin(pid, self._config.host.proc)
-        cpus = len(os.sched_getaffinity(pid))
-        limits = limits_of(self._config.host, pid)  # a process that has ended is in no group of version 1
+        # What holds for the command holds for us, who share its parent; it may have ended by now, and be in no group.
+        cpus, limits = len(os.sched_getaffinity(0)), limits_of(self._config.host, os.getpid())
         began, self._began = self._clock.now(), self._clock.boottime_ns()
         self._channel.send(b"go")
         stat = read_stat(self._config.host.proc, pid)

@@ -42,14 +42,14 @@ class RunFolders:
 
     def prune(self, own: Path, keep: int = KEPT, most: int = MOST_BYTES) -> None:
         """Removes the oldest beyond a count or a size; our own, the newest, and one that is being recorded, stay."""
-        from shutil import rmtree  # here, because a command waits for us
-
         with suppress(OSError):
             folders = sorted((path for path in self.root.iterdir() if path.is_dir()), reverse=True)
             size = 0
             for place, folder in enumerate(folders):
                 size += sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
                 if place and folder != own and (place >= keep or size > most) and not _is_written(folder):
+                    from shutil import rmtree  # here, because a command waits for us
+
                     rmtree(folder, ignore_errors=True)
 
 

@@ -29,7 +29,7 @@ from vmsonar_archive.system.errors import Exit, UsageError, VmsonarError
 from vmsonar_archive.system.progress import Progress
 from vmsonar_archive.system.rights import ROOT
 from vmsonar_archive.system.web import check_url
-from vmsonar_archive.write.outputs import guard
+from vmsonar_archive.write.outputs import OutputKind, guard
 
 __all__ = [
     "NO_OPTIONS", "BundleOptions", "Bundled", "bundle_into_folder", "bundle_to_descriptor", "bundle_to_file",
@@ -48,10 +48,14 @@ class WorkerFailed(VmsonarError):
 
 
 def bundle_to_file(
-    archive: Path, output: Path, progress: Progress | None = None, options: BundleOptions = NO_OPTIONS
+    archive: Path,
+    output: Path,
+    progress: Progress | None = None,
+    options: BundleOptions = NO_OPTIONS,
+    replaces: OutputKind | None = None,
 ) -> Bundled:
-    """Makes a bundle as a new file, or in a folder under its own name."""
-    return _to_file(archive, output, options, ToDescriptor(), progress)
+    """Makes a bundle as a new file, or in a folder under its own name; it may replace what is of that kind."""
+    return _to_file(archive, output, options, ToDescriptor(), progress, replaces)
 
 
 def bundle_into_folder(archive: Path, folder: Path, options: BundleOptions) -> Bundled:
@@ -60,7 +64,12 @@ def bundle_into_folder(archive: Path, folder: Path, options: BundleOptions) -> B
 
 
 def _to_file(
-    archive: Path, output: Path, options: BundleOptions, delivery: ToDescriptor, progress: Progress | None
+    archive: Path,
+    output: Path,
+    options: BundleOptions,
+    delivery: ToDescriptor,
+    progress: Progress | None,
+    replaces: OutputKind | None = None,
 ) -> Bundled:
     made: list[OutputFile] = []
 
@@ -70,8 +79,8 @@ def _to_file(
             return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         in_folder = delivery.finish or output.is_dir()
         place = files.beneath(output, f"{name}.tar") if in_folder else output
-        guard(place, [archive])
-        made.append(OutputFile(place))
+        guard(place, [archive], replaces, force=None)
+        made.append(OutputFile(place, replaces=replaces is not None))
         if delivery.finish:
             _give_to_owner(made[0].descriptor, output)
         return made[0].descriptor

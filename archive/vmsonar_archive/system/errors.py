@@ -1,11 +1,20 @@
 """Errors that are answers: each carries its exit code and one sentence saying what, where and what to do."""
 
 from enum import IntEnum
-
-import msgspec
+from typing import TYPE_CHECKING
 
 #: What decoding JSON that somebody else wrote can raise.
-NOT_JSON = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+NOT_JSON: tuple[type[Exception], type[RecursionError], type[UnicodeDecodeError]]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        # Whoever decodes has msgspec loaded; a command of `vmsonar run` would wait 15 ms for it.
+        if name != "NOT_JSON":
+            raise AttributeError(name)
+        import msgspec
+
+        return msgspec.MsgspecError, RecursionError, UnicodeDecodeError
 
 
 class Exit(IntEnum):

@@ -16,6 +16,7 @@ import msgspec
 from vmsonar_archive.records.fields import about
 from vmsonar_archive.system.errors import UsageError
 
+from vmsonar_inspect.facts.energy import ESTIMATE
 from vmsonar_inspect.facts.fields import shown_field, titled
 from vmsonar_inspect.facts.quantities import CORES, COUNT, ELAPSED, RATIO, SHARE, TEXT, AnswerPart
 from vmsonar_inspect.facts.runs import RunUse
@@ -46,6 +47,23 @@ class Side(AnswerPart):
 
     name: Annotated[str, TEXT]
     runs: list[RunUse]
+    left_out: Annotated[
+        int,
+        COUNT,
+        about("jobs of that name that had not ended, ended otherwise than the latest, or are older"),
+    ] = 0
+
+    @property
+    def failed(self) -> list[RunUse]:
+        return [run for run in self.runs if run.exit_code or run.exit_signal]
+
+    def mark(self, measure: str) -> str:
+        """What stands before its median where a repeat is not exact."""
+        field = shown_field(RunUse, MEASURES[measure])
+        marks = {field.mark(run) for run in self.runs} - {""}
+        if measure == "energy":
+            marks = {"~" for run in self.runs if run.energy.source == ESTIMATE}
+        return marks.pop() if len(marks) == 1 else "~" * bool(marks)
 
     def values(self, measure: str) -> list[float]:
         found = map(attrgetter(MEASURES[measure]), self.runs)
@@ -53,10 +71,11 @@ class Side(AnswerPart):
 
 
 class Difference(AnswerPart):
-    """One measure of a side against the first side."""
+    """One measure of a side against another."""
 
     measure: str
     side: str
+    against: Annotated[str, about("the name of the other side: the first, or the first with that job")]
     before: float | None = None
     after: float | None = None
     change: Annotated[float | None, SHARE, about("of the medians; null where the first is 0")] = None
@@ -122,6 +141,15 @@ def compare(sides: Sequence[Side], gates: Sequence[str] = ()) -> Comparison:
     return found
 
 
+def compare_each(works: Sequence[Sequence[Side]]) -> Comparison:
+    """Several works, each on all sides, in one answer."""
+    each = [compare(sides) for sides in works]
+    return Comparison(
+        sides=[side for found in each for side in found.sides],
+        differences=[difference for found in each for difference in found.differences],
+    )
+
+
 def _difference(measure: str, first: Side, side: Side) -> Difference:
     before, after = first.values(measure), side.values(measure)
     one, two = (median(values) if values else None for values in (before, after))
@@ -129,6 +157,7 @@ def _difference(measure: str, first: Side, side: Side) -> Difference:
     return Difference(
         measure=measure,
         side=side.name,
+        against=first.name,
         before=one,
         after=two,
         change=None if one is None or two is None or not one else two / one - 1,
@@ -178,7 +207,6 @@ def _gate(text: str, measure: str, limit: float, first: Side, side: Side) -> Gat
     allowed = [value * (1 + limit) for value in before]
     one, two = median(before), median(after)
     p = rank_test(allowed, after)
-    field = shown_field(RunUse, MEASURES[measure])
     return Gate(
         gate=text,
         side=side.name,
@@ -187,7 +215,7 @@ def _gate(text: str, measure: str, limit: float, first: Side, side: Side) -> Gat
         p=p,
         decided=1 / comb(len(before) + len(after), len(before)) < SIGNIFICANT,
         failed=two > median(allowed) and p < SIGNIFICANT,
-        is_uncertain=any(map(field.mark, [*first.runs, *side.runs])),
+        is_uncertain=bool(first.mark(measure) or side.mark(measure)),
     )
 
 

@@ -25,6 +25,10 @@ _TOLERANCE, _TICKS = 0.01, 0.05
 _UNKNOWN_TIME = datetime.fromtimestamp(0, UTC)
 
 
+class NoRun(UsageError):
+    """An archive in which no command of `vmsonar run` is."""
+
+
 class ProgramShare(q.AnswerPart):
     """One program within a command."""
 
@@ -41,12 +45,20 @@ class RunUse(q.AnswerPart):
     recording: Annotated[str | None, q.TEXT, about("id of its record, wherever copies of that are")] = None
     started: Annotated[datetime | None, q.TIME, titled("started")] = None
     ended: Annotated[datetime | None, q.TIME] = None
-    elapsed_seconds: Annotated[float | None, q.ELAPSED, titled("elapsed")] = None
+    elapsed_seconds: Annotated[float | None, q.ELAPSED, titled("elapsed", low="elapsed_seconds_low")] = None
+    elapsed_seconds_low: Annotated[float | None, q.ELAPSED, about("of a job whose end nobody told")] = None
     exit_code: Annotated[int | None, q.NUMBER] = None
     exit_signal: Annotated[int | None, q.NUMBER] = None
     core_dumped: bool = False
     ended_by: Annotated[str | None, q.TEXT, titled("end"), about("in words, with the evidence")] = None
-    cpu_seconds: Annotated[float | None, q.BUSY, titled("CPU time")] = None
+    cpu_seconds: Annotated[
+        float | None,
+        q.BUSY,
+        titled("CPU time", bound="cpu_is_lower_bound", low="cpu_seconds_low", high="cpu_seconds_high"),
+    ] = None
+    cpu_seconds_low: Annotated[float | None, q.BUSY, about("where it is by the record")] = None
+    cpu_seconds_high: Annotated[float | None, q.BUSY] = None
+    cpu_is_lower_bound: bool = False
     cpu_source: Annotated[str | None, q.CHOICE, about("cgroup, wait4 or record")] = None
     wait4_cpu_seconds: Annotated[
         float | None, q.BUSY, about("by wait4: of it and of the descendants that were waited for")
@@ -54,7 +66,9 @@ class RunUse(q.AnswerPart):
     recorded_cpu_seconds: Annotated[float | None, q.BUSY, about("by the record")] = None
     recorded_cpu_seconds_low: Annotated[float | None, q.BUSY] = None
     recorded_cpu_seconds_high: Annotated[float | None, q.BUSY] = None
-    cores: Annotated[float | None, q.CORES, titled("cores"), about("mean over its life")] = None
+    cores: Annotated[
+        float | None, q.CORES, titled("cores", like="cpu_seconds"), about("mean over its life")
+    ] = None
     cores_available: Annotated[float | None, q.CORES, about("by affinity and control groups")] = None
     memory_peak_bytes: Annotated[
         float | None,
@@ -64,7 +78,13 @@ class RunUse(q.AnswerPart):
             low="memory_peak_low_bytes",
             high="memory_peak_high_bytes",
             bound="memory_peak_source=sampled",
+            estimate="memory_source=estimate",
         ),
+    ] = None
+    memory_source: Annotated[
+        str | None,
+        q.CHOICE,
+        about("of a job, how shared memory was resolved, the weakest; else in the bounds"),
     ] = None
     memory_peak_low_bytes: Annotated[float | None, q.BYTES] = None
     memory_peak_high_bytes: Annotated[float | None, q.BYTES] = None
@@ -77,8 +97,20 @@ class RunUse(q.AnswerPart):
     resident_peak_bytes: Annotated[float | None, q.BYTES, about("of its largest process")] = None
     memory_total_bytes: Annotated[float | None, q.BYTES, about("the machine's")] = None
     memory_limit_bytes: Annotated[float | None, q.BYTES, about("of the control groups it is in")] = None
-    read_bytes: Annotated[float | None, q.BYTES, titled("read", bound="io_is_lower_bound")] = None
-    write_bytes: Annotated[float | None, q.BYTES, titled("written", bound="io_is_lower_bound")] = None
+    read_bytes: Annotated[
+        float | None,
+        q.BYTES,
+        titled("read", bound="io_is_lower_bound", low="read_bytes_low", high="read_bytes_high"),
+    ] = None
+    read_bytes_low: Annotated[float | None, q.BYTES] = None
+    read_bytes_high: Annotated[float | None, q.BYTES] = None
+    write_bytes: Annotated[
+        float | None,
+        q.BYTES,
+        titled("written", bound="io_is_lower_bound", low="write_bytes_low", high="write_bytes_high"),
+    ] = None
+    write_bytes_low: Annotated[float | None, q.BYTES] = None
+    write_bytes_high: Annotated[float | None, q.BYTES] = None
     io_is_lower_bound: bool = False
     received_bytes: Annotated[float | None, q.BYTES, about("by the machine meanwhile")] = None
     sent_bytes: Annotated[float | None, q.BYTES, about("by the machine meanwhile")] = None
@@ -130,7 +162,7 @@ def read_run(path: Path | None, totals: dict[str, Any] | None = None) -> RunUse:
         if row.started is not None and row.elapsed is not None:
             row.ended = row.started + timedelta(microseconds=row.elapsed // 1000)
     if record.row is None:
-        raise UsageError(f"{path} tells of no command of vmsonar run; compare takes jobs of it as {path}#JOB")
+        raise NoRun(f"{path} tells of no command of vmsonar run; compare takes jobs of it as {path}#JOB")
     return record.use(record.row, None if path is None else str(path), provider)
 
 
@@ -214,9 +246,12 @@ class _Record:
     def _hertz(self) -> int:
         return self._node("ticks_per_second") or 100
 
-    def _sum(self, value: Callable[[JobRow], int | None]) -> int | None:
-        found = [each for job in self._jobs.values() if (each := value(job)) is not None]
-        return sum(found) if found else None
+    def _sum(self, value: Callable[[JobRow], int | None], figure: str = "") -> int | None:
+        """Over all jobs; a bound, which only those have that are not exact, is else the figure of that name."""
+        values = ((job, value(job)) for job in self._jobs.values())
+        found = [getattr(job, figure) if each is None and figure else each for job, each in values]
+        known = [each for each in found if each is not None]
+        return sum(known) if known else None
 
     def _seconds(self, bound: str = "") -> float | None:
         """The CPU time by the record, or a bound of it where there is one."""
@@ -241,6 +276,11 @@ class _Record:
         elif best is not None:
             # Some descendants were never waited for; what the others used is in the record too.
             use.cpu_seconds, use.cpu_source = best, "record"
+            use.cpu_seconds_low, use.cpu_seconds_high = (
+                use.recorded_cpu_seconds_low,
+                use.recorded_cpu_seconds_high,
+            )
+            use.cpu_is_lower_bound = any(job.unattributed for job in self._jobs.values())
         if use.cpu_seconds is not None and use.elapsed_seconds:
             use.cores = use.cpu_seconds / use.elapsed_seconds
         allowed = [row.cpus_available, None if row.cpu_quota is None else row.cpu_quota / 1e6]
@@ -270,9 +310,14 @@ class _Record:
     def _set_traffic(self, use: RunUse, row: CommandRunRow) -> None:
         use.read_bytes, use.write_bytes = row.group_read_bytes, row.group_write_bytes
         if use.read_bytes is None:
-            use.read_bytes = self._sum(lambda job: job.read_bytes)
-            use.write_bytes = self._sum(lambda job: job.write_bytes)
             use.io_is_lower_bound = any(job.io_partial for job in self._jobs.values())
+            for name in ("read_bytes", "write_bytes"):
+                for part in (name, f"{name}_low", f"{name}_high"):
+                    setattr(use, part, self._sum(lambda job, part=part: getattr(job, part), name))  # type: ignore[misc]
+                if any(
+                    job.io_partial and getattr(job, f"{name}_high") is None for job in self._jobs.values()
+                ):
+                    setattr(use, f"{name}_high", None)
         use.received_bytes = self._rise(lambda each: _traffic(each, "received_bytes"))
         use.sent_bytes = self._rise(lambda each: _traffic(each, "sent_bytes"))
         use.waited_source = "machine" if row.waited_cpu is None else "cgroup"

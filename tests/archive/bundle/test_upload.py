@@ -89,6 +89,9 @@ def test_url_from_a_file(store: Store, bundle: Path, send, tmp_path_factory: pyt
     file.write_text(store.url("x.tar") + "\n")
     assert send(f"@{file}").returncode == 0
     assert store.stored["/bucket/x.tar"] == bundle.read_bytes()
+    file.write_text(store.url("y.tar") + "\n")
+    assert send(f"@{file}", "--increment").returncode == 0
+    assert "/bucket/y.tar" in store.stored
 
 
 def test_signed_upload_is_as_long_as_announced(

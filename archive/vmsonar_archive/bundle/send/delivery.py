@@ -99,10 +99,14 @@ def upload_to(how: ToUrl, name: str, size: int, write: Write) -> Upload:
 
 
 class OutputFile:
-    """A file that appears under its name only when commit() says so; until then it is called .partial."""
+    """A file that appears under its name only when commit() says so; until then it is called .partial.
 
-    def __init__(self, path: Path) -> None:
+    It replaces a regular file where the caller has looked at that; nothing else is ever replaced.
+    """
+
+    def __init__(self, path: Path, *, replaces: bool = False) -> None:
         self.path = path
+        self._replaces = replaces
         self._name = path.name
         self._partial = f"{path.name}.partial"
         try:
@@ -120,14 +124,16 @@ class OutputFile:
         """Makes it durable and gives it its name, which nobody may have taken meanwhile."""
         os.fsync(self.descriptor)
         try:
-            os.link(self._partial, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+            if self._replaces:
+                self._rename()
+            else:
+                os.link(self._partial, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         except FileExistsError:
             self.abandon()
             raise self._exists() from None
         except OSError:
             # A file system without hard links.
-            self._refuse_existing()
-            os.rename(self._partial, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+            self._rename()
         with suppress(FileNotFoundError):
             os.unlink(self._partial, dir_fd=self._folder)
         os.fsync(self._folder)
@@ -175,10 +181,15 @@ class OutputFile:
         finally:
             os.close(descriptor)
 
+    def _rename(self) -> None:
+        self._refuse_existing()
+        os.rename(self._partial, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+
     def _refuse_existing(self) -> None:
         with suppress(FileNotFoundError):
-            os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
-            raise self._exists()
+            status = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
+            if not (self._replaces and S_ISREG(status.st_mode)):
+                raise self._exists()
 
     def _exists(self) -> VmsonarError:
         return VmsonarError(f"{self.path} exists: nothing is overwritten, remove it or choose another name")
