@@ -17,7 +17,9 @@ def _large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("VMSONAR_CACHE", str(tmp_path / "cache"))
 
 
-def told(root: Path, deep: bool | None) -> tuple[dict[str, str], list[tuple[str, str]], list[str | None], int]:
+def told(
+    root: Path, deep: bool | None
+) -> tuple[dict[str, str], list[tuple[str, str]], list[str | None], int]:
     """The labels, the verdicts, the conclusions, and how many samples of processes were read."""
     with opened([root], InspectionSettings(), deep=deep, quiet=True, first=True) as found:
         (archive,) = found.sources
@@ -89,7 +91,9 @@ def test_the_last_sample_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(derive, "_WHOLE_SAMPLES", 1)
     root = Machine(loads=[Load(100, "./serve", begin=0)]).record(tmp_path / "archive", 300)
     with opened([root], InspectionSettings(), deep=None, quiet=True, first=True) as found:
-        (last,) = found.queries.rows("SELECT MAX(p.time) = MAX(s.time) AS same FROM process AS p, samples AS s")
+        (last,) = found.queries.rows(
+            "SELECT MAX(p.time) = MAX(s.time) AS same FROM process AS p, samples AS s"
+        )
     assert last["same"]
 
 

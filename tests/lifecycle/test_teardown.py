@@ -45,23 +45,27 @@ def test_a_folder_gets_each_sample_once(vm, tmp_path):
     assert vm.numbers(second) == list(range(43, 47))
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
 @pytest.mark.parametrize(
     ("size", "waiting", "line"),
     [
-        (2048, [], "1 bundle delivered, 2.0 KiB: the VM may go (next: vmsonar verify, where the bundle went)"),
+        (
+            2048,
+            [],
+            "1 bundle delivered, 2.0 KiB: the VM may go (next: vmsonar verify, where the bundle went)",
+        ),
         (None, [], "nothing new to save: the VM may go"),
         (None, ["a.tar"], "0 bundles delivered, 1 still on this disk (next: vmsonar teardown --resume)"),
     ],
 )
-def test_it_ends_in_one_line_for_people(size, waiting, line, tmp_path, monkeypatch, capsys):
+def test_it_ends_in_one_line_for_people(size, waiting, line, is_terminal, tmp_path, monkeypatch, capsys):
     bundle = tmp_path / "vm.tar"
     if size is not None:
         bundle.write_bytes(bytes(size))
     saved = Saved(delivered=[str(bundle)] if size else [], waiting=waiting)
-    for is_terminal in (True, False):
-        monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
-        tell(saved, json=False)
-        assert (capsys.readouterr().out.splitlines()[-1:] == [line]) is is_terminal
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
+    tell(saved, json=False)
+    assert (capsys.readouterr().out.splitlines()[-1:] == [line]) is is_terminal
 
 
 def test_without_a_target_the_bundle_stays_here(vm):

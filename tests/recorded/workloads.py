@@ -21,6 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.inspect.workloads import prefer
 from tests.parts import DOCKER_SOCKET
 from tests.real.docker import DOCKER, IMAGE
 from tests.real.wait import let_pass, wait_until
@@ -69,9 +70,7 @@ class Place:
         job = subprocess.Popen(command, start_new_session=True, stdin=quiet, stdout=quiet, stderr=quiet,
                                cwd=self.folder, env={"PATH": "/usr/bin:/bin", "TMPDIR": str(self.folder)})  # fmt: skip
         if self.is_first:
-            # A nice value counts within its session only, where groups are made of sessions (sched(7)).
-            os.setpriority(os.PRIO_PROCESS, job.pid, -20)
-            Path(f"/proc/{job.pid}/autogroup").write_text("-20")
+            prefer(job.pid)
         # Whoever started it waits for it, as a shell would.
         threading.Thread(target=job.wait, daemon=True).start()
         self.stack.callback(self._end, job)
@@ -208,8 +207,12 @@ def recorder(place: Place, workload: Workload) -> "Iterator[subprocess.Popen[byt
         subprocess.run(["mount", "-t", "tmpfs", "-o", options, "held", str(full)], check=True)
         place.stack.callback(subprocess.run, ["umount", "-l", str(full)])
     daemon = subprocess.Popen(
-        ["unshare", "--mount", "--uts", "sh", "-c", inside], stderr=(place.folder / "log").open("wb")
+        ["unshare", "--mount", "--uts", "sh", "-c", inside],
+        stderr=(place.folder / "log").open("wb"),
+        start_new_session=True,
     )
+    if workload.is_first:
+        prefer(daemon.pid)
     try:
         yield daemon
     finally:

@@ -108,8 +108,8 @@ def _short_of_memory(box: ContainerUse) -> str:
     limit = "" if box.memory_limit_bytes is None else units.size(box.memory_limit_bytes)
     if box.killed_at_limit:
         return f"the container reached its memory limit of {limit}"
-    words = "the kernel killed a process of the container for lack of memory"
-    return f"{words}; its limit is {limit}" if limit else words
+    words = "a process in it was killed for lack of memory"
+    return f"{words} (limit {limit})" if limit else words
 
 
 def _told(status: Status, subject: JobUse | ContainerUse | None) -> str:

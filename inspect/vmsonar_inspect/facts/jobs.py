@@ -260,7 +260,8 @@ _WANTED = """
 # times as long; and most jobs did something in the last two hours.
 _IDLE = f"""
     WITH quiet AS (
-        SELECT {_KEY}, first_time, last_time FROM job JOIN judged_jobs USING ({_KEY}) JOIN tick_lengths USING (archive, boot)
+        SELECT {_KEY}, first_time, last_time
+        FROM job JOIN judged_jobs USING ({_KEY}) JOIN tick_lengths USING (archive, boot)
         WHERE time BETWEEN last_time - INTERVAL {_LONG} SECONDS AND last_time
             AND epoch(last_time) - epoch(first_time) >= {_LONG}
         GROUP BY ALL HAVING MAX(user_ticks + system_ticks) - MIN(user_ticks + system_ticks)

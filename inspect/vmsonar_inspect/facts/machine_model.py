@@ -184,7 +184,8 @@ class ContainerUse(AnswerPart):
         bool, about("the kernel killed in it, though it never reached a limit of its own")
     ] = False
     killed_at_limit: Annotated[
-        bool, about("the kernel killed in it, and it had reached its limit; false also where that is not known")
+        bool,
+        about("the kernel killed in it, and it had reached its limit; false also where that is not known"),
     ] = False
     oom_kills: Annotated[int | None, COUNT, titled("killed")] = None
     exit_code: Annotated[int | None, NUMBER, titled("exit", missing="")] = None

@@ -99,7 +99,7 @@ def elapsed(seconds: float | None) -> str:
 
 
 def hours(seconds: float | None, like: float | None = None) -> str:
-    """CPU or GPU time: `1.5 h`; short times in minutes and seconds; in the unit of a second figure, where one is given."""
+    """CPU or GPU time: `1.5 h`; short times in minutes and seconds; in the unit of `like`, where it is given."""
     if seconds is None:
         return UNKNOWN
     scale = seconds if like is None else like

@@ -80,9 +80,7 @@ class Inspection(Recorded):
     def _advise(self, archive: str) -> list[model.Advice]:
         # Group 0 stands for many unknown groups beyond a PID namespace, so there is nothing to judge.
         jobs = {
-            key: job
-            for key, job in self._jobs_of.get(archive, [])
-            if job.is_one_job and self._is_wanted(job)
+            key: job for key, job in self._jobs_of.get(archive, []) if job.is_one_job and self._is_wanted(job)
         }
         ordered = sorted(jobs, key=lambda key: (-(jobs[key].cpu_seconds or 0.0), jobs[key].series_id))
         whole = self.machine_advice(archive)

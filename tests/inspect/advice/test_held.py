@@ -121,7 +121,9 @@ def test_all_views_say_the_same(name: str, views: Views) -> None:
         assert advice["conclusion"] in text
         # On the page the job's own section.
         assert advice["conclusion"] in views.sections[advice["subject"]]
-        assert all(f"{verdict['says']}." in views.sections[advice["subject"]] for verdict in advice["verdicts"])
+        assert all(
+            f"{verdict['says']}." in views.sections[advice["subject"]] for verdict in advice["verdicts"]
+        )
         rules = [verdict["rule"] for verdict in advice["verdicts"]]
         assert [verdict["rule"] for verdict in story["advice"]["verdicts"]] == rules
         assert all(f"{verdict['says']}." in text for verdict in advice["verdicts"])

@@ -228,7 +228,11 @@ def test_only_kills_at_no_known_limit_are_the_machines(
 @pytest.mark.parametrize(
     ("told", "rule", "says"),
     [
-        ({"killed_at_limit": 1.0}, "container_out_of_memory", "1 time: it reached its memory limit of 60 MiB"),
+        (
+            {"killed_at_limit": 1.0},
+            "container_out_of_memory",
+            "1 time: it reached its memory limit of 60 MiB",
+        ),
         (
             {},
             "container_killed_for_memory",
@@ -256,7 +260,7 @@ def test_a_killed_container_is_told_what_ran_out(told: dict[str, float], rule: s
             0.5,
             None,
             "container_killed_for_memory",
-            "the kernel killed a process of the container for lack of memory; its limit is 2.0 GiB",
+            "a process in it was killed for lack of memory (limit 2.0 GiB)",
         ),
     ],
 )

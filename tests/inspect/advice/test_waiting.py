@@ -324,8 +324,12 @@ def test_a_machine_among_many_has_the_verdicts_of_its_own_page(tmp_path: Path) -
     assert own[0] == "starved"
     assert row.problems >= 1
     assert row.verdict_words[0] == "starved of CPU by others"
-    assert "Starved of CPU by others: 1 of 2 machines" in str(dict((name, body) for name, _, body in sections)["advice"])
-    told = next(column for column in data["tables"]["machines"]["columns"] if column["name"] == "verdict_words")
+    assert "Starved of CPU by others: 1 of 2 machines" in str(
+        {name: body for name, _, body in sections}["advice"]
+    )
+    told = next(
+        column for column in data["tables"]["machines"]["columns"] if column["name"] == "verdict_words"
+    )
     assert any("starved of CPU by others" in cell for cell in told["cells"])
     # The jobs have no sections here.
     assert "#job=" not in "".join(each["notes"] for each in data["details"])
