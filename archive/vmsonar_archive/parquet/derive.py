@@ -52,7 +52,7 @@ _COLLECT_BYTES = 2 * 1024 * 1024
 _HELD_BYTES = 16 * 1024 * 1024
 # Of processes in brief: the first samples whole, then one in so many nanoseconds.
 _WHOLE_SAMPLES = 120
-_BRIEF_STEP = 60_000_000_000
+_BRIEF_STEP = 120_000_000_000
 
 
 @dataclass
@@ -79,9 +79,9 @@ class Derivation:
         durable: bool = True,
         brief: bool = False,
     ) -> None:
-        """In brief, processes are taken from some samples: the first, the last, those that introduce one, one a minute.
+        """In brief, processes are taken from some samples: the first, the last, those that introduce one, one in two minutes.
 
-        Their counters rise in between all the same, so what a process used is known but for its last minute.
+        Their counters rise in between all the same, so what a process used is known but for its last two minutes.
         """
         self._archive, self._day, self._folder = archive, day, folder
         self._durable = durable

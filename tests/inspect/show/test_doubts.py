@@ -233,7 +233,7 @@ def test_verdicts_show_the_marks() -> None:
         (units.size, 900 * MIB, 1.2 * GIB, "0.9 GiB"),
         (units.size, 900 * MIB, None, "900 MiB"),
         (units.size, 100, 3 * GIB, "<0.001 GiB"),
-        (units.hours, 90, 7200, "0.03 h"),
+        (units.hours, 90, 7200, "0.025 h"),
         (units.duration, 50, 300, "1 min"),
     ],
 )

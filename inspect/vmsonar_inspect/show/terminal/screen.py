@@ -163,15 +163,18 @@ def _wrong(summary: Summary, zone: tzinfo) -> Text:
     events = sorted(summary.wrong, key=lambda event: event.kind in ("machine", "recorder"))
     # One of each subject: a container that was killed also ended.
     subjects = {event.subject: event for event in reversed(events)}
-    first = [event for event in events if subjects[event.subject] is event][:_VERDICTS]
-    told = [f"{units.clock(event.time, zone)[11:16]} {_happened(event)}" for event in first]
-    more = f"; and {len(subjects) - len(told)} more" if len(subjects) > len(told) else ""
     # Short attempts that fail are no event each; a row of them, and a full disk, are.
-    told = [
-        *(["some of the record cannot be read"] if summary.coverage.damaged else []),
-        *(f"{each.name} {each.says}" for each in summary.verdicts if each.rule in _FAILURES),
-        *told,
+    told = [f"{each.name} {each.says}" for each in summary.verdicts if each.rule in _FAILURES]
+    every = len(told) + len(subjects)
+    first = [event for event in events if subjects[event.subject] is event]
+    # Of several full disks one, so that an event has room beside it.
+    told = told[: _VERDICTS - bool(first)]
+    told += [
+        f"{units.clock(event.time, zone)[11:16]} {_happened(event)}"
+        for event in first[: _VERDICTS - len(told)]
     ]
+    more = f"; and {every - len(told)} more" if every > len(told) else ""
+    told = [*(["some of the record cannot be read"] if summary.coverage.damaged else []), *told]
     text = Text.assemble(
         ("Went wrong: ", "bold"), (f"{'; '.join(told) or 'nothing failed'}{more}.", "red" if told else "")
     )
