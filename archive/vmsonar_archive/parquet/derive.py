@@ -79,7 +79,7 @@ class Derivation:
         durable: bool = True,
         brief: bool = False,
     ) -> None:
-        """In brief, processes are taken from some samples: the first, the last, those that introduce one, one in two minutes.
+        """In brief, processes are taken from the first samples, the last, those that introduce one, one in two minutes.
 
         Their counters rise in between all the same, so what a process used is known but for its last two minutes.
         """
