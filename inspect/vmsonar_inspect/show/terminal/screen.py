@@ -63,9 +63,12 @@ def covered(coverage: Coverage, zone: tzinfo) -> str:
     first, last = in_zone(coverage.first, zone), in_zone(coverage.last, zone)
     if coverage.samples == 1:
         return f"One sample, at {first:%Y-%m-%d %H:%M:%S %Z}: rates need two."
-    clock = "%H:%M:%S" if (coverage.span_seconds or 0) < _SHORT else "%H:%M"
+    is_short = (coverage.span_seconds or 0) < _SHORT
+    clock = "%H:%M:%S" if is_short else "%H:%M"
     end = format(last, clock if first.date() == last.date() else f"%Y-%m-%d {clock}")
-    text = f"{first:%Y-%m-%d} {first:{clock}} to {end} {last:%Z} ({units.duration(coverage.span_seconds)}), "
+    # The seconds of a clock say how long it was, and on 80 columns the line must not wrap.
+    span = "" if is_short else f" ({units.duration(coverage.span_seconds)})"
+    text = f"{first:%Y-%m-%d} {first:{clock}} to {end} {last:%Z}{span}, "
     text += f"{units.count(coverage.samples)} samples, {_completeness(coverage)}"
     return text + (f", {coverage.boots} boots" if coverage.boots > 1 else "")
 
