@@ -72,6 +72,8 @@ def test_a_job_on_one_core_is_shown_on_one_core_everywhere(tmp_path: Path) -> No
             assert {round(row["cpu_cores"], 6) for row in rows} == {1.0}, table
         story = inspection.story(inspection.find_jobs("50")[0], 100)
         assert [moment.cores for moment in story.timeline if moment.cores is not None] == [1.0] * 5
+        users = inspection.users(UTC)
+        assert sum(user.cpu_seconds or 0.0 for user in users) <= found.use.cpu_seconds + 1e-6
         details = job_details(inspection, found.jobs, found.advice)
         assert {value for value in details[0]["course"]["cores"]["mean"] if value is not None} == {1.0}
         chart = machine_data(inspection, found, UTC)["charts"]["job-cores"]

@@ -19,10 +19,11 @@ from tests.making.load import Recorder
 from tests.parts import requires
 from tests.real.s3 import S3Server
 from tests.real.wait import wait_until
+from vmsonar.commands.teardown import _tell as tell
 from vmsonar.config.schema import Config
 from vmsonar.config.shipping import Save
 from vmsonar.health.doctor import examine_save
-from vmsonar.lifecycle.step import OutOfTime, timed_call
+from vmsonar.lifecycle.step import OutOfTime, Saved, timed_call
 from vmsonar.lifecycle.target import parse_target
 from vmsonar.lifecycle.teardown import SaveJob, signing_key, teardown
 
@@ -42,6 +43,29 @@ def test_a_folder_gets_each_sample_once(vm, tmp_path):
     _, second = bundles(target)
     assert vm.numbers(first) == list(range(2, 42))
     assert vm.numbers(second) == list(range(43, 47))
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+@pytest.mark.parametrize(
+    ("size", "waiting", "line"),
+    [
+        (
+            2048,
+            [],
+            "1 bundle delivered, 2.0 KiB: the VM may go (next: vmsonar verify, where the bundle went)",
+        ),
+        (None, [], "nothing new to save: the VM may go"),
+        (None, ["a.tar"], "0 bundles delivered, 1 still on this disk (next: vmsonar teardown --resume)"),
+    ],
+)
+def test_it_ends_in_one_line_for_people(size, waiting, line, is_terminal, tmp_path, monkeypatch, capsys):
+    bundle = tmp_path / "vm.tar"
+    if size is not None:
+        bundle.write_bytes(bytes(size))
+    saved = Saved(delivered=[str(bundle)] if size else [], waiting=waiting)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
+    tell(saved, json=False)
+    assert (capsys.readouterr().out.splitlines()[-1:] == [line]) is is_terminal
 
 
 def test_without_a_target_the_bundle_stays_here(vm):

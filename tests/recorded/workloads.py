@@ -1,6 +1,6 @@
 """`python -m tests.recorded.workloads FOLDER [--guest] [NAME…]` (as root): records the held set of workloads again.
 
-Machines of half a minute or a minute: some on which nothing is wrong, six with one problem each. The daemon records
+Machines of half a minute or a minute: some on which nothing is wrong, seven with one problem each. The daemon records
 this machine in a mount and a host name space of its own and keeps only the processes of two users, so that whatever
 else runs here counts in the machine's totals and is no job. A recording that something else disturbs (cores that were
 wanted by others, their containers, disks that were busy) is given up and made again when the machine is quieter.
@@ -21,6 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.inspect.workloads import prefer
 from tests.parts import DOCKER_SOCKET
 from tests.real.docker import DOCKER, IMAGE
 from tests.real.wait import let_pass, wait_until
@@ -57,6 +58,8 @@ class Place:
 
     folder: Path
     stack: ExitStack
+    #: Its jobs go before whatever else runs on this machine.
+    is_first: bool = False
 
     def start(self, command: list[str], user: int = ANNA) -> None:
         """Starts a job of a user; it is killed at the end."""
@@ -66,6 +69,8 @@ class Place:
         quiet = subprocess.DEVNULL
         job = subprocess.Popen(command, start_new_session=True, stdin=quiet, stdout=quiet, stderr=quiet,
                                cwd=self.folder, env={"PATH": "/usr/bin:/bin", "TMPDIR": str(self.folder)})  # fmt: skip
+        if self.is_first:
+            prefer(job.pid)
         # Whoever started it waits for it, as a shell would.
         threading.Thread(target=job.wait, daemon=True).start()
         self.stack.callback(self._end, job)
@@ -138,6 +143,8 @@ class Workload:
     disk: int = 0
     #: Whether it matters how processes ended: the guest tells that by its accounts alone.
     needs_ends: bool = False
+    #: Goes before whatever else runs here, so that it may be recorded at any time.
+    is_first: bool = False
 
 
 def _fine_container(place: Place, user: int = ANNA) -> None:
@@ -175,6 +182,8 @@ WORKLOADS: dict[str, Workload] = {
     "full_disk": Workload(_full, seconds=40, disk=64),
     "many_short_jobs": Workload(_many, seconds=48),
     "crash_loop": Workload(_crashing, seconds=30, needs_ends=True),
+    # The same as `starved` on several cores, on a machine that tells of pressure.
+    "starved_on_two": Workload(_starved, seconds=45, needs_quiet=False, is_first=True),
 }  # fmt: skip
 
 
@@ -198,8 +207,12 @@ def recorder(place: Place, workload: Workload) -> "Iterator[subprocess.Popen[byt
         subprocess.run(["mount", "-t", "tmpfs", "-o", options, "held", str(full)], check=True)
         place.stack.callback(subprocess.run, ["umount", "-l", str(full)])
     daemon = subprocess.Popen(
-        ["unshare", "--mount", "--uts", "sh", "-c", inside], stderr=(place.folder / "log").open("wb")
+        ["unshare", "--mount", "--uts", "sh", "-c", inside],
+        stderr=(place.folder / "log").open("wb"),
+        start_new_session=True,
     )
+    if workload.is_first:
+        prefer(daemon.pid)
     try:
         yield daemon
     finally:
@@ -241,6 +254,8 @@ def is_disturbed(workload: Workload) -> bool:
     limit = 1.5 * QUIET * workload.seconds if workload.needs_quiet else workload.seconds
     while time.monotonic() < begin + workload.seconds:
         let_pass(1)
+        if workload.is_first:
+            continue
         if any(now - then > limit for now, then in zip(stalls(), waited, strict=True)):
             return True
         if foreign_containers() if workload.has_containers else kills() > killed:
@@ -254,11 +269,11 @@ def record(name: str, target: Path) -> bool:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
-    while not is_quiet():
+    while not workload.is_first and not is_quiet():
         let_pass(2)
     try:
         with ExitStack() as stack:
-            place = Place(folder, stack)
+            place = Place(folder, stack, workload.is_first)
             if workload.earlier:
                 workload.start(place)
                 wait_until((folder / "ready").exists, 120, "the memory is held")
@@ -271,7 +286,7 @@ def record(name: str, target: Path) -> bool:
                     print(f"{name}: disturbed", flush=True)
                     return False
         # A workload that keeps all cores busy by itself does not show who else wanted them.
-        if not workload.needs_quiet and not is_quiet():
+        if not workload.needs_quiet and not workload.is_first and not is_quiet():
             return False
         target.mkdir(parents=True, exist_ok=True)
         bundle = target / f"{name}.tar"

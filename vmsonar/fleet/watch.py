@@ -168,7 +168,7 @@ class Watch:
             with opened(
                 [self._fleet.archive(holding.archive)], settings, deep=False, quiet=True
             ) as inspection:
-                verdicts = inspection.verdicts(holding.archive, inspection.advice(holding.archive))
+                verdicts = inspection.verdicts(holding.archive)
         except (OSError, VmsonarError) as error:
             self._log.warning(f"{holding.host or holding.archive} cannot be judged: {error}")
             return

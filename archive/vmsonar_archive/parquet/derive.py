@@ -50,6 +50,9 @@ _NAMED_BY = {table: info for table, (info, *_) in JOINED.items()} | {"container"
 # The most that is held of one table's undecoded rows, and of all tables' columns before some are spilled to disk.
 _COLLECT_BYTES = 2 * 1024 * 1024
 _HELD_BYTES = 16 * 1024 * 1024
+# Of processes in brief: the first samples whole, then one in so many nanoseconds.
+_WHOLE_SAMPLES = 120
+_BRIEF_STEP = 120_000_000_000
 
 
 @dataclass
@@ -74,18 +77,26 @@ class Derivation:
         ticks_per_second: float = 100.0,
         accepts: Callable[[Stamp], bool] | None = None,
         durable: bool = True,
+        brief: bool = False,
     ) -> None:
+        """In brief, processes are taken from the first samples, the last, those that introduce one, one in two minutes.
+
+        Their counters rise in between all the same, so what a process used is known but for its last two minutes.
+        """
         self._archive, self._day, self._folder = archive, day, folder
         self._durable = durable
         self._tables = [table for table in TABLES if table in tables]
         infos = [info for table, info in _NAMED_BY.items() if table in tables]
         self._kinds = [kind for kind in KINDS if kind in tables or kind in infos]
-        self._decode = _line_decoder(self._kinds)
+        self._decode = _line_decoder(self._kinds, brief)
         self._stamps = Stamps(accepts)
         self._starts = Starts(self._stamps, ticks_per_second)
         self._infos: list[SysInfo] = []
         self._info_stamps = Stamps(accepts)
         self._boot: str | None = None
+        self._brief = brief
+        self._processes_at = 0
+        self._left_out: tuple[int, Any] | None = None
         self._series: dict[tuple[Any, ...], str] = {}
         self._collectors = {kind: RowCollector(kind) for kind in self._kinds}
         self._runs = {kind: Runs(folder) for kind in self._kinds}
@@ -110,12 +121,23 @@ class Derivation:
     def _take(self, number: int, sample: Any) -> None:
         kinds = astuple(sample)[len(STAMP_FIELDS) :]
         for collector, rows in zip(self._collectors.values(), kinds, strict=True):
+            if self._brief and collector.table == "process":
+                rows = self._processes_of(number, sample)
             if rows:
                 if collector.table == "job":
                     self._starts.with_jobs.add(number)
                 collector.add(number, rows)
                 if collector.bytes > _COLLECT_BYTES:
                     self._flush(collector.table)
+
+    def _processes_of(self, number: int, sample: Any) -> Sequence[msgspec.Raw]:
+        """The rows of processes that are taken from a sample in brief; of the others the last are kept for the end."""
+        is_due = number < _WHOLE_SAMPLES or sample.boottime >= self._processes_at + _BRIEF_STEP
+        if not is_due and not sample.process_info:
+            self._left_out = (number, sample.process)
+            return ()
+        self._processes_at, self._left_out = sample.boottime, None
+        return _rows_in(sample.process)
 
     def add_sysinfos(self, lines: Iterable[bytes]) -> None:
         """Takes in the lines of sysinfo segments."""
@@ -129,6 +151,10 @@ class Derivation:
                 self._infos.append(info)
 
     def _flush_all(self) -> None:
+        if self._left_out is not None:
+            number, rows = self._left_out
+            self._collectors["process"].add(number, _rows_in(rows))
+        self._processes_at, self._left_out = 0, None
         for kind in self._kinds:
             self._flush(kind)
 
@@ -233,9 +259,20 @@ def _in_time(part: "pa.Table", keys: Sequence[tuple[Key, int]], boottime: "pa.Ar
     return part.take(pc.sort_indices(clock, sort_keys=[("group", "ascending"), ("clock", "ascending")]))
 
 
-def _line_decoder(kinds: Sequence[str]) -> Callable[[bytes], Any]:
-    """Decodes a sample's stamp and leaves the rows of the wanted kinds as they are; skips all others."""
-    fields: list[Any] = [(kind, list[msgspec.Raw], []) for kind in kinds]
+_rows_in = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def _line_decoder(kinds: Sequence[str], brief: bool) -> Callable[[bytes], Any]:
+    """Decodes a sample's stamp and leaves the rows of the wanted kinds as they are; skips all others.
+
+    In brief the rows of processes, of which few are wanted, are not told apart yet.
+    """
+    fields: list[Any] = [
+        (kind, msgspec.Raw, msgspec.Raw(b"[]"))
+        if brief and kind == "process"
+        else (kind, list[msgspec.Raw], [])
+        for kind in kinds
+    ]
     return msgspec.json.Decoder(msgspec.defstruct("Line", fields, bases=(Stamp,), kw_only=True)).decode
 
 

@@ -34,7 +34,7 @@ _BY_WRITER: dict[units.Writer, str] = {
         cpus runnable_mean runnable_median runnable_p95 threads_mean threads_p95 threads_peak
         workers processes_started processes_unseen processes_peak births_per_minute forks_per_second swap_rate
         major_faults_per_second oom_kills machine_oom_kills gpus gpu_errors samples killed_below_limit
-        forks_refused processes_limit inodes_total inodes_free_least ends failed failed_in_a_row
+        killed_at_limit forks_refused processes_limit inodes_total inodes_free_least ends failed failed_in_a_row
         machine_gpus short_jobs share_operations share_operations_rate share_waiting_mean share_timeouts
         strays allocated_gpus used_gpus untouched_gpus share_retransmissions link_exceeded link_drops link_errors
         batch_machines cut_short
@@ -265,6 +265,7 @@ def container_figures(container: ContainerUse, limit_share: float | None, cpus: 
         "memory_charged_peak": container.memory_charged_peak_bytes,
         "memory_limit": container.memory_limit_bytes,
         "killed_below_limit": float(container.killed_below_limit),
+        "killed_at_limit": float(container.killed_at_limit),
         "memory_limit_share_p95": limit_share,
         "oom_kills": container.oom_kills,
         "forks_refused": container.forks_refused,

@@ -351,25 +351,26 @@ def _safe_need(advice: model.Advice, headroom: float) -> float | None:
 
 def _cpu_doubt(advice: model.Advice) -> Iterator[str]:
     mark = shown_field(model.Advice, "cpu_seconds").mark(advice)
-    low, value, high = (
-        units.hours(each) for each in (advice.cpu_seconds_low, advice.cpu_seconds, advice.cpu_seconds_high)
-    )
-    if mark and advice.cpu_seconds_high is not None:
-        least = value if advice.cpu_seconds_low is None else low
-        yield f"Its CPU time lies between {least} and {high}: the cores are those of the most."
-    elif mark and advice.cpu_seconds_low != 0:
-        yield f"Its CPU time is known only as at least {value if advice.cpu_seconds_low is None else low}."
+    low, high = advice.cpu_seconds_low, advice.cpu_seconds_high
+    least = units.hours(advice.cpu_seconds if low is None else low, like=high)
+    if mark and high is not None:
+        yield f"Its CPU time lies between {least} and {units.hours(high)}: the cores are those of the most."
+    elif mark and low != 0:
+        yield f"Its CPU time is known only as at least {least}."
     elif mark:
         yield "Its CPU time is not known exactly."
 
 
 def _memory_doubt(advice: model.Advice) -> Iterator[str]:
     peak, low = advice.memory_bytes.peak, advice.memory_peak_low_bytes
-    most, least = safe_peak(advice), units.size(peak if low is None else low)
-    if advice.memory_peak_high_bytes is not None and units.size(most) != least:
-        yield f"Its memory peak lies between {least} and {units.size(most)}: the size holds the most."
+    most, least = safe_peak(advice), peak if low is None else low
+    if advice.memory_peak_high_bytes is not None:
+        said, highest = units.size(least, like=most), units.size(most)
+        # Bounds that read alike are no doubt worth a sentence.
+        if said != highest:
+            yield f"Its memory peak lies between {said} and {highest}: the size holds the most."
     elif peak and low != 0 and advice.memory_peak_source == "sampled":
-        yield f"Its memory peak is known only as at least {least}, the highest sample."
+        yield f"Its memory peak is known only as at least {units.size(least)}, the highest sample."
 
 
 def _gain(verdicts: list[model.Verdict], known: bool, figures: Figures) -> tuple[bool | None, str | None]:

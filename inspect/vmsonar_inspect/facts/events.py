@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from vmsonar_archive.read.findings import Code, Finding
 
 from vmsonar_inspect.facts import units
-from vmsonar_inspect.facts.machine import reached_limit
 from vmsonar_inspect.facts.model import ContainerUse, Ending, Gap, Happening, JobUse
 from vmsonar_inspect.facts.queries import Queries, Record, struct_of
 from vmsonar_inspect.facts.statuses import CRASHES, KILL, Status, status_of
@@ -91,8 +90,8 @@ def _what(row: Record, job: JobUse | None, box: ContainerUse | None) -> str:
     if kind == "exits_counted":
         how = "with exit 0" if row["exit_code"] == 0 else "that failed, beyond those told one by one"
         return f"{units.plural(row['exits'] or 0, 'end')} {how}"
-    if kind == "container_oom" and box is not None and reached_limit(box):
-        return f"the container reached its memory limit of {units.size(box.memory_limit_bytes)}"
+    if kind == "container_oom" and box is not None:
+        return _short_of_memory(box)
     if kind == "container_die" and row["exit_code"] is not None:
         return f"{words}: {_told(status_of(row), box)}"
     if row["event_type"] == "gpu_xid" and row["code"] is not None:
@@ -102,6 +101,15 @@ def _what(row: Record, job: JobUse | None, box: ContainerUse | None) -> str:
     if row["event_type"] in ("clock_step", "resume") and row["amount"] is not None:
         return f"{words} ({row['amount'] / 1e9:+.1f} s)"
     return words
+
+
+def _short_of_memory(box: ContainerUse) -> str:
+    """No more than is known: whether the limit was met may have happened after its last row."""
+    limit = "" if box.memory_limit_bytes is None else units.size(box.memory_limit_bytes)
+    if box.killed_at_limit:
+        return f"the container reached its memory limit of {limit}"
+    words = "a process in it was killed for lack of memory"
+    return f"{words} (limit {limit})" if limit else words
 
 
 def _told(status: Status, subject: JobUse | ContainerUse | None) -> str:

@@ -29,7 +29,7 @@ def titled(title: str, missing: str = units.UNKNOWN, only_with: str = "", **doub
     return Meta(extra={"title": title, "missing": missing, "only_with": only_with, "doubt": doubt})
 
 
-_WRITERS: dict[str, Callable[[Any], str]] = {
+_WRITERS: dict[str, Callable[..., str]] = {
     "text": lambda value: plain(", ".join(value) if isinstance(value, list) else value),
     "choice": lambda value: plain(value.replace("_", " ")),
     "archive id": lambda value: plain(value[:8]),
@@ -73,9 +73,9 @@ class ShownField:
     estimate: str = ""
     like: str = ""
 
-    def write(self, value: Any) -> str:
-        """A value of this field, with its unit."""
-        return self.missing if value is None else _WRITERS[self.unit](value)
+    def write(self, value: Any, **like: Any) -> str:
+        """A value of this field, with its unit; a size or a time in that of `like`, where it is given."""
+        return self.missing if value is None else _WRITERS[self.unit](value, **like)
 
     def is_known(self, row: Any) -> bool:
         return self.value(row) not in (None, "")

@@ -212,7 +212,7 @@ def query_contexts(queries: Queries, judged: dict[Key, JobUse], deep: bool) -> d
     crowded = {key[0] for key, row in found.items() if (row["saturated_share"] or 0.0) > 0}
     if crowded and (deep or max(job.samples for job in judged.values()) <= _FEW_SAMPLES):
         more.append({key: row for key, row in queries.by(JOB_KEY, _WANTED).items() if key[0] in crowded})
-    if deep and any((job.observed_seconds or 0.0) >= _LONG for job in judged.values()):
+    if any((job.observed_seconds or 0.0) >= _LONG for job in judged.values()):
         more.append(queries.by(JOB_KEY, _IDLE))
     several = {key for key, count in Counter(queries.leaders.values()).items() if count > 1}
     for told in more:
@@ -257,13 +257,27 @@ _WANTED = """
     )
     GROUP BY j.archive, j.boot, j.pgid, j.start_ticks HAVING COUNT(DISTINCT p.seq) >= 10"""
 
-# From the last time that a job did anything to its last sample.
+# From the last time that a job did anything to its last sample. Its counters tell, without the rates, which take five
+# times as long; and most jobs did something in the last two hours.
 _IDLE = f"""
+    WITH quiet AS (
+        SELECT {_KEY}, first_time, last_time
+        FROM job JOIN judged_jobs USING ({_KEY}) JOIN tick_lengths USING (archive, boot)
+        WHERE time BETWEEN last_time - INTERVAL {_LONG} SECONDS AND last_time
+            AND epoch(last_time) - epoch(first_time) >= {_LONG}
+        GROUP BY ALL HAVING MAX(user_ticks + system_ticks) - MIN(user_ticks + system_ticks)
+            <= 0.005 * {_LONG} * MAX(ticks_per_second)
+    ),
+    steps AS (
+        SELECT {_KEY}, time, first_time, last_time, (boottime - LAG(boottime) OVER w) / 1e9 AS seconds,
+            user_ticks + system_ticks - LAG(user_ticks + system_ticks) OVER w AS ticks,
+            read_bytes + write_bytes - LAG(read_bytes + write_bytes) OVER w AS moved
+        FROM job JOIN quiet USING ({_KEY}) WINDOW w AS (PARTITION BY {_KEY} ORDER BY boottime)
+    )
     SELECT {_KEY}, epoch(MAX(last_time)) - epoch(COALESCE(
-        MAX(time) FILTER (WHERE cpu_cores >= 0.005 OR read_bytes_per_second + write_bytes_per_second >= 4096),
+        MAX(time) FILTER (WHERE ticks >= 0.005 * seconds * ticks_per_second OR moved >= 4096 * seconds),
         MIN(first_time))) AS idle_seconds
-    FROM job_rates JOIN judged_jobs USING ({_KEY})
-    WHERE epoch(last_time) - epoch(first_time) >= {_LONG} GROUP BY {_KEY}"""  # noqa: S608
+    FROM steps JOIN tick_lengths USING (archive, boot) GROUP BY {_KEY}"""  # noqa: S608
 
 # Workers are the members that lived for most of the job and run the same program as the busiest of them.
 _WORKERS = f"""

@@ -228,26 +228,25 @@ def query_containers(queries: Queries) -> dict[tuple[str, str], tuple[ContainerU
     }
 
 
-def reached_limit(container: ContainerUse) -> bool:
-    """Whether its own memory limit is what it ran into, if it was killed."""
-    return container.memory_limit_bytes is not None and not container.killed_below_limit
+def _met_limit(row: Record) -> bool | None:
+    """Whether a killed container ran into its own memory limit; None where its last figures are older than the kill.
 
-
-def _killed_below_limit(row: Record) -> bool:
-    """Whether something else ran out of memory: the row that counts a kill has the peak up to then.
-
-    The kernel charges pages in batches, so the limit itself may not be met.
+    The row that counts a kill has the peak up to then. What only the engine told may have come after the last row. The
+    kernel charges pages in batches, so the limit itself may not be met.
     """
     peak, limit = row["memory_charged_peak"], row["memory_limit"]
-    if not row["oom_kills"] or peak is None:
-        return False
-    return bool(row["memory_unlimited"]) if limit is None else bool(peak < 0.95 * limit)
+    if limit is None:
+        return False if row["memory_unlimited"] else None
+    if peak is not None and peak >= 0.9 * limit:
+        return True
+    return False if peak is not None and row["oom_kills"] else None
 
 
 def _container(row: Record) -> ContainerUse:
     kills, ooms = row["oom_kills"], row.get("ooms") or 0
     if row["network_shared"]:
         row = {**row, "received_bytes": None, "sent_bytes": None}
+    met = _met_limit(row) if kills or ooms else None
     runtime = row.get("runtime_seconds")
     if runtime is None:
         # Older records do not tell the starts and ends of lives.
@@ -257,7 +256,8 @@ def _container(row: Record) -> ContainerUse:
         row,
         _CONTAINER_COLUMNS,
         runtime_seconds=runtime,
-        killed_below_limit=_killed_below_limit(row),
+        killed_below_limit=met is False,
+        killed_at_limit=met is True,
         cpu_is_lower_bound=row["cpu_seconds_high"] is not None,
         oom_kills=None if kills is None and not ooms else max(int(kills or 0), ooms),
     )

@@ -181,7 +181,11 @@ class ContainerUse(AnswerPart):
     ] = None
     memory_limit_bytes: Annotated[int | None, BYTES, titled("limit", missing="none")] = None
     killed_below_limit: Annotated[
-        bool, about("the kernel counted kills in it, though it never reached a limit of its own")
+        bool, about("the kernel killed in it, though it never reached a limit of its own")
+    ] = False
+    killed_at_limit: Annotated[
+        bool,
+        about("the kernel killed in it, and it had reached its limit; false also where that is not known"),
     ] = False
     oom_kills: Annotated[int | None, COUNT, titled("killed")] = None
     exit_code: Annotated[int | None, NUMBER, titled("exit", missing="")] = None

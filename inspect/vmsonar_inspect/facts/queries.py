@@ -102,11 +102,12 @@ _NODE_STEPS = """
 
 
 # A process hardly ever changes its job: take the one its rows name. The kernel's two counters of a process's own memory
-# are not of one moment, and may differ the wrong way.
+# are not of one moment, and may differ the wrong way. A look in brief has processes in some samples only.
 _JOB_MEMBERS = """
-    WITH spans AS (
-        SELECT archive, boot, pgid, start_ticks, COUNT(*) AS samples, MIN(seq) AS first_seq, MAX(seq) AS last_seq
-        FROM job GROUP BY ALL
+    WITH looked AS (SELECT DISTINCT archive, boot, seq, TRUE AS is_shown FROM process),
+    spans AS (
+        SELECT archive, boot, pgid, start_ticks, COUNT(is_shown) AS samples, MIN(seq) AS first_seq, MAX(seq) AS last_seq
+        FROM job LEFT JOIN looked USING (archive, boot, seq) GROUP BY ALL
     ),
     members AS (
         SELECT archive, boot, pid, start_ticks, MAX(pgid) AS pgid, MIN(seq) AS first_seq

@@ -11,14 +11,15 @@ _HOUR = 3600
 _DAY = 86400
 
 
-def size(value: float | None) -> str:
-    """Bytes: `1.5 GiB`."""
+def size(value: float | None, like: float | None = None) -> str:
+    """Bytes: `1.5 GiB`; in the unit of a second figure, where one is given."""
     if value is None:
         return UNKNOWN
+    scale = value if like is None else like
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(value) < 1023.95:
+        if abs(scale) < 1023.95:
             return f"{value:.0f} B" if unit == "B" else f"{_three(value)} {unit}"
-        value /= 1024
+        value, scale = value / 1024, scale / 1024
     return f"{_three(value)} TiB"
 
 
@@ -67,16 +68,16 @@ def quantity(value: float | None) -> str:
     )
 
 
-def duration(seconds: float | None) -> str:
-    """`45 s`, `12 min`, `3 h 05 min`, `2 d 4 h`."""
+def duration(seconds: float | None, like: float | None = None) -> str:
+    """`45 s`, `12 min`, `3 h 05 min`, `2 d 4 h`; in the units of a second figure, where one is given."""
     if seconds is None:
         return UNKNOWN
-    whole = round(seconds)
-    if whole < 120:
+    whole, scale = round(seconds), round(seconds if like is None else like)
+    if scale < 120:
         return f"{whole} s"
-    if whole < 2 * _HOUR:
+    if scale < 2 * _HOUR:
         return f"{round(whole / 60)} min"
-    if whole < 2 * _DAY:
+    if scale < 2 * _DAY:
         hours, rest = divmod(round(whole / 60), 60)
         return f"{hours} h {rest:02d} min"
     days, rest = divmod(round(whole / _HOUR), 24)
@@ -97,25 +98,24 @@ def elapsed(seconds: float | None) -> str:
     return f"{seconds:.2f} s" if seconds is not None and seconds < 120 else duration(seconds)
 
 
-def hours(seconds: float | None) -> str:
-    """CPU or GPU time: `1.5 h`; short times in minutes and seconds."""
+def hours(seconds: float | None, like: float | None = None) -> str:
+    """CPU or GPU time: `1.5 h`; short times in minutes and seconds; in the unit of `like`, where it is given."""
     if seconds is None:
         return UNKNOWN
-    if seconds < 60:
+    scale = seconds if like is None else like
+    if scale < 60:
         return f"{_three(seconds)} s"
-    return f"{_three(seconds / 60)} min" if seconds < _HOUR else f"{_three(seconds / _HOUR)} h"
+    return f"{_three(seconds / 60)} min" if scale < _HOUR else f"{_three(seconds / _HOUR)} h"
 
 
 def energy(joules: float | None, source: str | None = None, like: float | None = None) -> str:
-    """`850 J`, `1.2 kWh`; an estimate is marked `~`; in the unit of a second figure, where one is given."""
+    """`0.24 Wh`, `1.2 kWh`; an estimate is marked `~`; in the unit of a second figure, where one is given."""
     if joules is None:
         return UNKNOWN
     mark = "~" if source == "estimate" else ""
-    scale = joules if like is None else like
-    if scale < _HOUR:
-        return f"{mark}{_three(joules)} J"
-    watt_hours = joules / _HOUR
-    return mark + (f"{_three(watt_hours)} Wh" if scale < 1000 * _HOUR else f"{_three(watt_hours / 1000)} kWh")
+    watt_hours, scale = joules / _HOUR, joules if like is None else like
+    words = f"{_three(watt_hours)} Wh" if scale < 1000 * _HOUR else f"{_three(watt_hours / 1000)} kWh"
+    return words if words.startswith("<") else mark + words
 
 
 def grams(value: float | None) -> str:

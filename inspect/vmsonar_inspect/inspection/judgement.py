@@ -1,6 +1,5 @@
 """What the facts amount to: advice on the machine and its jobs, verdicts, and the story of one job."""
 
-from collections.abc import Sequence
 from functools import cached_property
 
 from vmsonar_archive.system.text import plain
@@ -69,11 +68,22 @@ class Inspection(Recorded):
 
     def advice(self, archive: str) -> list[model.Advice]:
         """The machine first, then the jobs that pass the filters, most CPU time first."""
+        if archive not in self._advised:
+            self._advised[archive] = self._advise(archive)
+        return self._advised[archive]
+
+    @cached_property
+    def _advised(self) -> dict[str, list[model.Advice]]:
+        return {}
+
+    @cached_property
+    def _jobs_of(self) -> dict[str, list[tuple[Key, model.JobUse]]]:
+        return grouped(self._jobs.items(), lambda each: each[0][0])
+
+    def _advise(self, archive: str) -> list[model.Advice]:
         # Group 0 stands for many unknown groups beyond a PID namespace, so there is nothing to judge.
         jobs = {
-            key: job
-            for key, job in self._jobs.items()
-            if key[0] == archive and job.is_one_job and self._is_wanted(job)
+            key: job for key, job in self._jobs_of.get(archive, []) if job.is_one_job and self._is_wanted(job)
         }
         ordered = sorted(jobs, key=lambda key: (-(jobs[key].cpu_seconds or 0.0), jobs[key].series_id))
         whole = self.machine_advice(archive)
@@ -85,10 +95,11 @@ class Inspection(Recorded):
         whole.verdicts = by_cost(whole.verdicts)
         return [whole, *map(self.job_advice, ordered)]
 
-    def verdicts(self, archive: str, advices: Sequence[model.Advice]) -> list[model.Verdict]:
+    def verdicts(self, archive: str) -> list[model.Verdict]:
         """All verdicts on a machine and what ran on it, one for each cause, costliest first."""
-        containers = {job.series_id: job.container_id for job in self._jobs.values() if job.container_id}
-        every = (verdict for advice in advices for verdict in advice.verdicts)
+        jobs = (job for _, job in self._jobs_of.get(archive, []))
+        containers = {job.series_id: job.container_id for job in jobs if job.container_id}
+        every = (verdict for advice in self.advice(archive) for verdict in advice.verdicts)
         return one_per_cause(self.settings.rules, every, containers)
 
     def job_advice(self, key: Key) -> model.Advice:
@@ -166,7 +177,7 @@ class Inspection(Recorded):
             whole=over_machines(parts) if len(parts) > 1 else None,
         )
 
-    def _limit_kills(self, archive: str, containers: Sequence[model.ContainerUse]) -> int:
+    def _limit_kills(self, archive: str, containers: list[model.ContainerUse]) -> int:
         """Processes that the kernel killed at limits of containers, jobs and units that are known."""
         jobs = sum(kills for kills, _ in self._ends.limit_kills(archive).values())
         # A unit counts the kills of the jobs in it; a pod those of its containers, a batch job those of its steps.

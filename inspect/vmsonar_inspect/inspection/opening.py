@@ -13,8 +13,8 @@ from vmsonar_inspect.inspection.recorded import InspectionSettings
 from vmsonar_inspect.tables.database import BASES, open_tables
 from vmsonar_inspect.tables.progress import waiting
 
-#: Segments of at most this size are read with their processes, so that each job is called by what it kept busy:
-#: that takes 0.25 s of CPU time more for each MiB (a day of 300 processes has 40), once.
+#: Segments of at most this size are read with all rows of processes: that takes 0.25 s of CPU time more for each MiB
+#: (a day of 300 processes has 40), once. Of larger ones the first screen reads processes in brief.
 _SMALL = 16 * 2**20
 # Tables that the first screen does not need, and those it needs for one machine only; read on demand all the same.
 _NOT_AT_FIRST = ("cpu", "cost")
@@ -31,8 +31,8 @@ def opened(
 ) -> Iterator[Inspection]:
     """An inspection of everything that lies at these paths; a shallow one never reads processes.
 
-    None is deep for one machine and shallow for many. With `first` only what the first screen shows is made ready,
-    anything else when it is asked for, and None is shallow for a large machine too.
+    None reads them in brief where there are many machines. With `first` only what the first screen shows is made ready,
+    anything else when it is asked for, and None is brief for a large machine too.
     """
     frame = settings.frame
     with ExitStack() as stack:
@@ -41,10 +41,12 @@ def opened(
             stack.enter_context(tables)
             if tables.errors and not tables.places:
                 raise tables.errors[0]
-            if deep is None:
-                deep = len(tables.places) == 1 and not (first and tables.bytes_to_derive > _SMALL)
+            many = len(tables.places) > 1
+            if is_brief := deep is None and (many or (first and tables.bytes_to_derive > _SMALL)):
+                tables.look_briefly()
+            deep = deep is not False
             wait.title = f"reading {_what(list(tables.places.values()))}"
-            unread = (_NOT_OF_MANY if len(tables.places) > 1 else _NOT_AT_FIRST) if first and not deep else ()
+            unread = (_NOT_OF_MANY if many else _NOT_AT_FIRST) if first and (is_brief or not deep) else ()
             bases = [base for base in BASES if base not in unread]
             # Reading segments finds the damage. Everything needed is read in one go, processes only where they matter.
             tables.require([base for base in bases if deep or not base.startswith("process")], wait)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import IO, Annotated, Any
 
+import msgspec
 from msgspec.structs import asdict
 from vmsonar_archive.records.fields import about, fields_of
 from vmsonar_archive.system.moments import covered_words, span_words
@@ -72,13 +73,16 @@ class FleetRow(model.AnswerPart):
     ]
     jobs: Annotated[int, model.COUNT, titled("jobs")]
     problems: Annotated[int, model.COUNT]
-    verdicts: Annotated[list[str], model.TEXT, titled("verdicts")]
+    verdicts: Annotated[list[str], about("names of the rules, of the machine and of its jobs")]
     size_p95: Annotated[model.Size | None, titled("would do")]
     size_is_lower_bound: Annotated[bool, about("the machine was full, or more was used than is known")] = (
         False
     )
     machine_id: str | None = None
     instance_id: str | None = None
+    verdict_words: Annotated[list[str], model.TEXT, titled("verdicts"), about("their titles, each once")] = (
+        msgspec.field(default_factory=list)
+    )
 
 
 class Document(model.AnswerPart):
@@ -193,7 +197,6 @@ def names_of(rows: Sequence[FleetRow], zone: tzinfo) -> dict[str, str]:
 
 def summary_of(inspection: Inspection, archive: str, top: int | None = None) -> Summary:
     """The first screen of one machine as data."""
-    advices = inspection.advice(archive)
     return Summary(
         machine=inspection.machines[archive],
         coverage=inspection.coverage[archive],
@@ -207,15 +210,15 @@ def summary_of(inspection: Inspection, archive: str, top: int | None = None) -> 
         filesystems=inspection.filesystems.get(archive, []),
         shares=[share for share in inspection.shares if share.archive == archive],
         gaps=[gap for owner, gap in inspection.gaps if owner in (archive, "")],
-        advice=advices,
-        verdicts=inspection.verdicts(archive, advices),
+        advice=inspection.advice(archive),
+        verdicts=inspection.verdicts(archive),
     )
 
 
 def _fleet_row(inspection: Inspection, archive: str) -> FleetRow:
     """One machine among many; used is the largest share of what it had that was used on average."""
     machine, use = inspection.machines[archive], inspection.node_use[archive]
-    advice = inspection.machine_advice(archive)
+    advice, verdicts = inspection.advice(archive)[0], inspection.verdicts(archive)
     shares = (ratio(use.cores.mean, use.cpus), ratio(use.gpu_util.mean, 100))
     told = asdict(machine) | asdict(inspection.coverage[archive]) | asdict(use)
     same = {name: told[name] for name in FleetRow.__struct_fields__ if name in told}
@@ -224,8 +227,9 @@ def _fleet_row(inspection: Inspection, archive: str) -> FleetRow:
         "memory_total_bytes": use.memory_total_bytes or machine.memory_bytes,
         "used_share": max((share for share in shares if share is not None), default=None),
         "jobs": inspection.job_counts.get(archive, 0),
-        "problems": sum(verdict.severity is model.Severity.PROBLEM for verdict in advice.verdicts),
-        "verdicts": [verdict.rule for verdict in advice.verdicts],
+        "problems": sum(verdict.severity is model.Severity.PROBLEM for verdict in verdicts),
+        "verdicts": [verdict.rule for verdict in verdicts],
+        "verdict_words": list(dict.fromkeys(verdict.title for verdict in verdicts)),
         "size_p95": advice.size_p95,
         "size_is_lower_bound": advice.size_is_lower_bound,
     }

@@ -53,6 +53,13 @@ class Column:
     #: Times to the minute, without the year.
     brief: bool = False
 
+    def cells(self, rows: Sequence[Any]) -> list[str]:
+        """What is written of each row; energies in one unit, so that they can be compared at a glance."""
+        if self.names != "energy":
+            return [self.write(row) for row in rows]
+        most = max((row.energy.joules or 0.0 for row in rows), default=0.0)
+        return [units.energy(row.energy.joules, row.energy.source, like=most) for row in rows]
+
 
 _MACHINE = Column("hostname", 1, widest=24)
 
@@ -314,7 +321,7 @@ _FLEET = (
     Column("gpu_util.p95 of gpus", 6),
     Column("jobs", 11),
     Column("size_p95", 7, write=_would_do),
-    Column("verdicts", 10, least=14, widest=70, write=lambda row: ", ".join(dict.fromkeys(row.verdicts))),
+    Column("verdict_words", 10, least=14, widest=70),
 )
 
 _VIEWS: dict[str, tuple[type[msgspec.Struct], tuple[Column, ...]]] = {

@@ -36,14 +36,14 @@ def _between(job: JobUse, name: str, what: str, why: str) -> str:
     if not field.mark(job) or not field.low:
         return ""
     value, low, high = field.value(job), getattr(job, field.low), getattr(job, field.high)
-    least = field.write(value if low is None else low)
+    least = value if low is None else low
     is_open = high is None and (low is None or field.mark(job) == "~")
     if is_open:
-        said = f"at least {least}"
+        said = f"at least {field.write(least)}"
     elif high is None:
-        said = f"at most {field.write(value)}, at least {least}"
+        said = f"at most {field.write(value)}, at least {field.write(least, like=value)}"
     else:
-        said = f"between {least} and {field.write(high)}"
+        said = f"between {field.write(least, like=high)} and {field.write(high)}"
     return f"{what}: {said}" + (f" ({why})" if why else "")
 
 
@@ -51,7 +51,8 @@ def _others(job: JobUse) -> Iterator[str]:
     if job.memory_source == "estimate":
         yield "memory: an estimate, because nobody may ask what its forks share"
     if job.runtime_seconds_low is not None and shown_field(JobUse, "runtime_seconds").mark(job):
-        low, high = (units.duration(each) for each in (job.runtime_seconds_low, job.runtime_seconds))
-        yield f"runtime: between {low} and {high}, the sample that found it gone"
+        low, high = job.runtime_seconds_low, job.runtime_seconds
+        least = units.duration(low, like=high)
+        yield f"runtime: between {least} and {units.duration(high)}, the sample that found it gone"
     if job.memory_charged_peak_bytes is not None:
         yield f"its control group held up to {units.size(job.memory_charged_peak_bytes)}, page cache included"

@@ -101,6 +101,12 @@ class Tables:
         """The size of the segments for which there are no tables yet."""
         return sum(unit.size for unit in self._units if isinstance(unit, SegmentUnit))
 
+    def look_briefly(self) -> None:
+        """Reads processes of what is not derived yet in brief; to be called before anything is read of them."""
+        for unit in self._units:
+            if isinstance(unit, SegmentUnit):
+                unit.look_briefly()
+
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> Any:
         """Runs a query; fetch from what is returned (`fetchall`, `to_arrow_table`, …)."""
         self._prepare_all(query)

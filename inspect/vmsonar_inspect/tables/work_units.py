@@ -28,6 +28,8 @@ from vmsonar_inspect.tables.where import Origin
 if TYPE_CHECKING:
     from vmsonar_archive.parquet.derive import Derived
 
+#: The tables that a first look at a large archive derives in brief, under names of their own.
+BRIEF = ("process", "process_day")
 #: Summaries by series, per table that they are made from.
 SUMMARIES: dict[str, str] = {"process_day": "process", "job_day": "job", "container_day": "container"}
 
@@ -238,6 +240,8 @@ class SegmentUnit(WorkUnit):
     window: Accepts | None = None
     #: Kept files that were found to be whole.
     whole: set[str] = field(default_factory=set)
+    #: Whether processes are taken from some samples only.
+    is_brief: bool = False
 
     @property
     def steps(self) -> int:
@@ -274,7 +278,7 @@ class SegmentUnit(WorkUnit):
 
         for name in names:
             files = {table: path for table in needed_for(name) if (path := self._find(table)) is not None}
-            target = self.scratch / f"{name}.parquet"
+            target = self.scratch / f"{self._called(name)}.parquet"
             resummarize_table(SUMMARIES[name], files, target, window, self.ticks_per_second)
 
     def derive_all(self, folder: Path) -> dict[str, Path]:
@@ -288,8 +292,9 @@ class SegmentUnit(WorkUnit):
         from vmsonar_archive.parquet.derive import Derivation
 
         derivation = Derivation(
-            self.archive, self.day, folder, tables, self.ticks_per_second, accepts=self.accepts, durable=False
-        )
+            self.archive, self.day, folder, tables, self.ticks_per_second, accepts=self.accepts, durable=False,
+            brief=self.is_brief,
+        )  # fmt: skip
         damaged = False
         for origin, segments in _by_origin(self.parts):
             with open_archive(origin.path) as archive:
@@ -311,13 +316,20 @@ class SegmentUnit(WorkUnit):
     def _find(self, table: str, present: "Present | None" = None, suffix: str = ".parquet") -> Path | None:
         """The file of a table; one that ends in `.none` marks a table without rows."""
         files, scratch = present or self._present()
-        name = table + suffix
+        name = self._called(table) + suffix
         if name in files and not (table in SUMMARIES and self.window is not None):
             if name not in self.whole and is_whole(files[name]):
                 self.whole.add(name)
             if name in self.whole:
                 return files[name]
         return self.scratch / name if name in scratch else None
+
+    def _called(self, table: str) -> str:
+        return f"brief_{table}" if self.is_brief and table in BRIEF else table
+
+    def look_briefly(self) -> None:
+        """From now on processes are read in brief, unless their whole tables are there."""
+        self.is_brief = bool(self.missing(BRIEF))
 
     def _present(self) -> "Present":
         """The contents of both folders."""
@@ -336,8 +348,10 @@ class SegmentUnit(WorkUnit):
         result, damaged = self._derived(work, needed, summaries)
         files = [*result.files.values(), *(work / f"{table}.none" for table in needed - result.files.keys())]
         folder = None if damaged or result.bad else self.kept
-        for path in files:
-            path.touch()
+        for file in files:
+            path = file.with_name(self._called(file.stem) + file.suffix)
+            file.touch()
+            file.rename(path)
             if folder is not None and keep(path, folder):
                 self.whole.add(path.name)
             else:

@@ -1,4 +1,4 @@
-"""Thirteen recorded workloads: every problem is named, nothing is said against the healthy ones, and all views agree.
+"""Fourteen recorded workloads: every problem is named, nothing is said against the healthy ones, and all views agree.
 
 The recordings are made by `python -m tests.recorded.workloads`.
 """
@@ -17,9 +17,11 @@ from typing import Any
 import msgspec
 import pytest
 from rich.console import Console
+from vmsonar_archive.parquet import derive
 from vmsonar_inspect.facts.fields import shown_field
 from vmsonar_inspect.facts.model import JobUse
-from vmsonar_inspect.inspection import InspectionSettings, opened
+from vmsonar_inspect.inspection import InspectionSettings, opened, opening
+from vmsonar_inspect.show.answers import summary_of
 from vmsonar_inspect.show.terminal.views import render_view
 
 from tests.inspect.show.pages import data_of
@@ -36,6 +38,7 @@ TRUTH: dict[str, set[str]] = {
     "copy": set(),
     "idle": set(),
     "starved": {"starved"},
+    "starved_on_two": {"starved"},
     "idle_memory": {"idle_memory"},
     "killed_container": {"container_out_of_memory"},
     "full_disk": {"disk_filled"},
@@ -43,7 +46,7 @@ TRUTH: dict[str, set[str]] = {
     "crash_loop": {"crash_loop"},
 }
 #: What is as true of a machine on which somebody starves.
-CROWDED = {"starved": {"cores_saturated"}}
+CROWDED = {"starved": {"cores_saturated"}, "starved_on_two": {"cores_saturated"}}
 # By module: what a recording's views say is asked once for all tests.
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("name", TRUTH, scope="module")]
 
@@ -62,7 +65,12 @@ class Views:
             r"<script.*?</script>|<style.*?</style>|<[^>]+>", " ", (folder / "page.html").read_text()
         )
         self.page = _flat(html.unescape(text))
-        self.tables = data_of(folder / "page.html")["tables"]
+        data = data_of(folder / "page.html")
+        self.tables = data["tables"]
+        self.sections = {
+            each["about"][0]: _flat(html.unescape(re.sub(r"<[^>]+>", " ", each["notes"])))
+            for each in data["details"]
+        }
 
     def _ask(self, *arguments: object) -> str:
         with redirect_stdout(io.StringIO()) as said:
@@ -111,6 +119,11 @@ def test_all_views_say_the_same(name: str, views: Views) -> None:
         text, story = views.story(advice["subject"])
         assert story["advice"]["conclusion"] == advice["conclusion"] == told[advice["subject"]]["conclusion"]
         assert advice["conclusion"] in text
+        # On the page the job's own section.
+        assert advice["conclusion"] in views.sections[advice["subject"]]
+        assert all(
+            f"{verdict['says']}." in views.sections[advice["subject"]] for verdict in advice["verdicts"]
+        )
         rules = [verdict["rule"] for verdict in advice["verdicts"]]
         assert [verdict["rule"] for verdict in story["advice"]["verdicts"]] == rules
         assert all(f"{verdict['says']}." in text for verdict in advice["verdicts"])
@@ -187,6 +200,35 @@ def test_no_headline_contradicts_itself(name: str, views: Views) -> None:
     for job in views.summary["jobs"]:
         most = job["cpu_seconds_high"] or job["cpu_seconds"] or 0.0
         assert most <= 1.02 * cpus * (job["observed_seconds"] or 0.0) + 0.05, job["job"]
+
+
+def test_nobody_used_more_than_the_machine_did(name: str, views: Views) -> None:
+    """Counters of the machine and of jobs are read one after the other, and the machine's not at the same moment."""
+    node, cpus = views.summary["use"]["cpu_seconds"], views.summary["use"]["cpus"]
+    jobs = sum(job["cpu_seconds"] or 0.0 for job in views.summary["jobs"])
+    users = sum(user["cpu_seconds"] or 0.0 for user in json.loads(views.ask("users", "--json"))["rows"])
+    assert jobs <= 1.02 * node + 0.1
+    assert users <= 1.02 * node + 0.1
+    assert users <= cpus * views.summary["coverage"]["covered_seconds"] + 0.1
+
+
+def test_a_brief_look_says_the_same(
+    name: str, views: Views, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VMSONAR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(opening, "_SMALL", 0)
+    # Of a minute that would be two samples.
+    monkeypatch.setattr(derive, "_WHOLE_SAMPLES", 4)
+    monkeypatch.setattr(derive, "_BRIEF_STEP", 3 * 10**9)
+    with opened([views.source], InspectionSettings(), deep=None, quiet=True, first=True) as brief:
+        (archive,) = brief.sources
+        found = summary_of(brief, archive)
+    assert {job.series_id: job.label for job in found.jobs} == {
+        job["series_id"]: job["label"] for job in views.summary["jobs"]
+    }
+    whole = [(verdict["name"], verdict["rule"]) for verdict in views.summary["verdicts"]]
+    assert [(verdict.name, verdict.rule) for verdict in found.verdicts] == whole
+    assert found.advice[0].conclusion == views.summary["advice"][0]["conclusion"]
 
 
 def test_no_moment_shows_more_cores_than_there_are(name: str, views: Views) -> None:

@@ -226,20 +226,57 @@ def test_only_kills_at_no_known_limit_are_the_machines(
 
 
 @pytest.mark.parametrize(
-    ("below", "rule", "says"),
+    ("told", "rule", "says"),
     [
-        (0.0, "container_out_of_memory", "1 time: it reached its memory limit of 60 MiB"),
         (
-            1.0,
+            {"killed_at_limit": 1.0},
+            "container_out_of_memory",
+            "1 time: it reached its memory limit of 60 MiB",
+        ),
+        (
+            {},
+            "container_killed_for_memory",
+            "1 time; up to 20 MiB were seen charged to it, and its limit is 60 MiB",
+        ),
+        (
+            {"killed_below_limit": 1.0},
             "container_killed_below_limit",
             "1 time, with at most 20 MiB charged to it: the machine or a group above it ran out of memory",
         ),
     ],
 )
-def test_a_killed_container_is_told_what_ran_out(below: float, rule: str, says: str) -> None:
+def test_a_killed_container_is_told_what_ran_out(told: dict[str, float], rule: str, says: str) -> None:
     figures = {"oom_kills": 1.0, "memory_limit": 60.0 * 2**20, "memory_charged_peak": 20.0 * 2**20}
-    (verdict,) = judge(load_rules(), "container", "a", "web", figures | {"killed_below_limit": below})
+    (verdict,) = judge(load_rules(), "container", "a", "web", figures | told)
     assert (verdict.rule, verdict.says) == (rule, says)
+
+
+@pytest.mark.parametrize(
+    ("memory", "oom_at", "rule", "what"),
+    [
+        (0.99, 300, "container_out_of_memory", "the container reached its memory limit of 2.0 GiB"),
+        (0.99, None, "container_out_of_memory", "the container reached its memory limit of 2.0 GiB"),
+        (
+            0.5,
+            None,
+            "container_killed_for_memory",
+            "a process in it was killed for lack of memory (limit 2.0 GiB)",
+        ),
+    ],
+)
+def test_what_only_the_engine_told_may_have_come_after_the_last_row(
+    memory: float, oom_at: float | None, rule: str, what: str, tmp_path: Path
+) -> None:
+    box = Box(box_id(1), "web", limit=2 * GIB, oom_at=oom_at)
+    load = Load(100, "./serve", begin=0, end=302, container=box.container_id, memory=memory * 2 * GIB)
+    told = EventRow(event_type="container_oom", container_id=box.container_id)
+    events = [] if oom_at else [(302.0, told)]
+    root = Machine(loads=[load], boxes=[box], events=events).record(tmp_path / "archive", 600)
+    with opened([root], InspectionSettings()) as found:
+        (archive,) = found.sources
+        rules = {each.rule for each in found.verdicts(archive) if each.about == "container"}
+        words = {event.what for _, event in found.events if event.event == "container_oom"}
+    assert (rules, words) == ({rule}, {what})
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def found(machine: Machine, folder: Path, seconds: float = HOUR) -> tuple[list[A
     with opened([root], InspectionSettings()) as inspection:
         (archive,) = inspection.sources
         advices = inspection.advice(archive)
-        return advices, inspection.verdicts(archive, advices)
+        return advices, inspection.verdicts(archive)
 
 
 def shared(machine_load: float = 1.8, state: str = "R") -> Machine:
@@ -306,6 +306,33 @@ def test_several_archives_of_one_machine_are_one(tmp_path: Path) -> None:
     assert sorted((row.hostname or "", row.cpus) for row in latest) == [("a", 16), ("b", 8), ("c", 8)]
     assert fleet.title(rows) == "3 machines in 4 archives"
     assert sorted(names_of(rows, UTC).values()) == ["a 11-16 08:00", "a 11-16 20:00", "b", "c"]
+
+
+def test_a_machine_among_many_has_the_verdicts_of_its_own_page(tmp_path: Path) -> None:
+    from vmsonar_inspect.show.answers import fleet_rows
+    from vmsonar_inspect.show.page import fleet
+
+    crowded, calm = shared(), Machine(hostname="b", machine_id="f" * 32)
+    roots = [each.record(tmp_path / str(n), 600) for n, each in enumerate((crowded, calm))]
+    with opened([roots[0]], InspectionSettings()) as alone:
+        (archive,) = alone.sources
+        own = [verdict.rule for verdict in alone.verdicts(archive)]
+    with opened(roots, InspectionSettings(), deep=None) as inspection:
+        row = next(row for row in fleet_rows(inspection) if row.archive == archive)
+        sections, data = fleet.fleet_page(inspection, fleet_rows(inspection), UTC)
+    assert row.verdicts == own
+    assert own[0] == "starved"
+    assert row.problems >= 1
+    assert row.verdict_words[0] == "starved of CPU by others"
+    assert "Starved of CPU by others: 1 of 2 machines" in str(
+        {name: body for name, _, body in sections}["advice"]
+    )
+    told = next(
+        column for column in data["tables"]["machines"]["columns"] if column["name"] == "verdict_words"
+    )
+    assert any("starved of CPU by others" in cell for cell in told["cells"])
+    # The jobs have no sections here.
+    assert "#job=" not in "".join(each["notes"] for each in data["details"])
 
 
 def test_what_a_machine_needs_is_the_most_that_any_of_its_archives_asks_for(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_its_figures_have_their_marks():
         "disk        read ≥1.0 MiB, written ≥1.0 GiB",
         "waited for  CPU 31 %, memory 0 %, disk <1 % of the time (of its own)",
         "inside      cc1 \u00d7 ≥214, ≥28 % of the CPU",
-        "energy      ~450 J, 91 mg CO2e",
+        "energy      ~0.1 Wh, 91 mg CO2e",
         "left        2 processes ran on after its end",
         "enough      at least 2 cores, 4 GiB",
     ):

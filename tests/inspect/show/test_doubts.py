@@ -13,9 +13,10 @@ from vmsonar_inspect.advice.rules import load_rules
 from vmsonar_inspect.advice.verdicts import job_advice
 from vmsonar_inspect.facts import units
 from vmsonar_inspect.facts.fields import shown_field
-from vmsonar_inspect.facts.model import JobUse, NodeUse, Use
+from vmsonar_inspect.facts.model import Energy, JobUse, NodeUse, Use
 from vmsonar_inspect.inspection import InspectionSettings, opened
 from vmsonar_inspect.show.columns import columns_of
+from vmsonar_inspect.show.doubts import doubts_of
 from vmsonar_inspect.show.terminal.lists import size_sentence
 
 from tests.inspect.show.pages import data_of
@@ -24,6 +25,7 @@ from tests.making.archives import append_samples, encoded, open_writer
 from tests.making.lives import make_lives
 from vmsonar.cli import run
 
+MIB = 2**20
 GIB = 2**30
 
 
@@ -223,3 +225,39 @@ def test_verdicts_show_the_marks() -> None:
     (serial,) = (verdict for verdict in advice.verdicts if verdict.rule == "serial")
     assert serial.says.startswith("used ≥0.90 of 8 cores")
     assert serial.marks == {"cores_mean": "≥", "cores_p95": "≥"}
+
+
+@pytest.mark.parametrize(
+    ("write", "value", "like", "words"),
+    [
+        (units.size, 900 * MIB, 1.2 * GIB, "0.9 GiB"),
+        (units.size, 900 * MIB, None, "900 MiB"),
+        (units.size, 100, 3 * GIB, "<0.001 GiB"),
+        (units.hours, 90, 7200, "0.025 h"),
+        (units.duration, 50, 300, "1 min"),
+    ],
+)
+def test_two_figures_of_one_sentence_have_one_unit(
+    write: Any, value: float, like: float | None, words: str
+) -> None:
+    assert write(value, like=like) == words
+
+
+def test_bounds_have_one_unit() -> None:
+    job = JobUse(
+        job="7", series_id="s", memory_bytes=Use(peak=900 * MIB), memory_peak_high_bytes=1.2 * GIB,
+        memory_peak_source="high_water", cpu_seconds=50.0, cpu_seconds_high=90.0, cpu_is_lower_bound=True,
+    )  # fmt: skip
+    said = " ".join(doubts_of(job))
+    assert "between 0.8 min and 1.5 min" in said
+    assert "between 0.9 GiB and 1.2 GiB" in said
+
+
+def test_a_column_of_energies_has_one_unit() -> None:
+    jobs = [
+        JobUse(job=str(joules), series_id="s", energy=Energy(joules=joules, source="estimate"))
+        for joules in (1_686.0, 3_960.0, 5_000_000.0)
+    ]
+    (column,) = (each for each in columns_of("jobs", UTC) if each.names == "energy")
+    assert column.cells(jobs[:2]) == ["~0.5 Wh", "~1.1 Wh"]
+    assert column.cells(jobs) == ["<0.001 kWh", "~0.0011 kWh", "~1.4 kWh"]

@@ -80,7 +80,7 @@ def test_the_first_eight_lines_are_the_answer(found: Inspection, width: int, hei
     assert "Busy: 84 % of 8 cores on average, 92 % at the peak" in text
     assert "CPU time: root 45 %, user7 13 %, user6 12 %." in text
     assert "Size: 8 cores, 16 GiB, 0 GPUs would have done." in text
-    assert "Went wrong: 08:15 worker-3: the container reached its memory limit" in text
+    assert "Went wrong: 08:15 worker-3: a process in it was killed for lack of memory" in text
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)

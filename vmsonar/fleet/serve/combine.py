@@ -92,7 +92,7 @@ def one_of(docs: Sequence[Any]) -> Any:
             said[name] = next((value for value in values if value is not None), None)
         elif name in ("cpu_is_lower_bound", "io_is_lower_bound"):
             said[name] = True
-        elif name in ("gpus", "tags", "jobs", "verdicts") and isinstance(values[0], list):
+        elif name in ("gpus", "tags", "jobs", "verdicts", "verdict_words") and isinstance(values[0], list):
             said[name] = list(dict.fromkeys(one for value in values for one in value))
     if kind is FleetRow:
         said |= _machine(docs, weights, said)

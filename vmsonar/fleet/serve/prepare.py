@@ -150,7 +150,7 @@ class _Facts:
 
     def _machine(self, archive: str, row: FleetRow, advices: list[model.Advice]) -> Iterator[Row]:
         found, use, coverage = self.found, self.found.node_use[archive], self.found.coverage[archive]
-        verdicts, ends = found.verdicts(archive, advices), found.machine_ends.get(archive, [])
+        verdicts, ends = found.verdicts(archive), found.machine_ends.get(archive, [])
         told = MachineDay(
             found.machines[archive], coverage, use, found.splits[archive].whole(), advices[0], verdicts,
             ends, found.filesystems.get(archive, []), found.timeline(archive, STEPS),

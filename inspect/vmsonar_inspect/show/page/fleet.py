@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import tzinfo
 from typing import Any
 
@@ -127,9 +126,9 @@ def fleet_page(
 ) -> tuple[list[Section], dict[str, Any]]:
     """The sections, and the data behind them."""
     names = names_of(rows, zone)
-    verdicts = {row.archive: inspection.machine_advice(row.archive).verdicts for row in rows}
+    verdicts = {row.archive: inspection.verdicts(row.archive) for row in rows}
     data = fleet_data(inspection, rows, zone)
-    tables = {"machines": _machines(rows, verdicts, zone)}
+    tables = {"machines": _machines(rows, zone)}
     damaged = [gap for _, gap in inspection.gaps if gap.kind == "damage"]
     if damaged:
         tables["damage"] = table("What could not be read", columns_of("gaps", zone), damaged)
@@ -147,14 +146,9 @@ def fleet_page(
     return sections, data | {"tables": tables, "kind": "machine", "of": "machines", "details": details}
 
 
-def _machines(rows: Sequence[FleetRow], verdicts: Verdicts, zone: tzinfo) -> Table:
-    def titles(row: FleetRow) -> str:
-        return "; ".join(dict.fromkeys(sentence(verdict.title) for verdict in verdicts[row.archive]))
-
-    every = columns_of("machines", zone)
-    said = [replace(column, write=titles) for column in every if column.names == "verdicts"]
-    first, *rest = (column for column in every if column.names != "verdicts")
-    return table("Machines", [first, *said, *rest], rows, "that were used more", ids=lambda row: row.archive)
+def _machines(rows: Sequence[FleetRow], zone: tzinfo) -> Table:
+    first, *rest, said = columns_of("machines", zone)
+    return table("Machines", [first, said, *rest], rows, "that were used more", ids=lambda row: row.archive)
 
 
 def _details(
@@ -165,7 +159,7 @@ def _details(
     inspection.queries.require_node_steps()
     found = []
     for row, course in zip(rows, courses(inspection, rows, [None] * len(rows), sources), strict=True):
-        cards = tag("div", *map(verdict_card, verdicts[row.archive]), class_="verdicts")
+        cards = tag("div", *(verdict_card(each, False) for each in verdicts[row.archive]), class_="verdicts")
         page = shlex.quote(f"{names[row.archive].replace(' ', '_')}.html")
         whole = f"vmsonar inspect {shlex.quote(row.source)} --html {page}"
         how = tag("p", "Its own page, with its jobs: ", tag("code", whole), class_="soft small")

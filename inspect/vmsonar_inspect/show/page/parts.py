@@ -152,8 +152,8 @@ def sentence(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def verdict_card(verdict: Verdict) -> Markup:
-    """A verdict with its figures; one about a job leads to it."""
+def verdict_card(verdict: Verdict, has_jobs: bool = True) -> Markup:
+    """A verdict with its figures; one about a job leads to it on a page that has its jobs."""
     figures = ", ".join(
         f"{name} {written(name, value, verdict.marks)}" for name, value in verdict.figures.items()
     )
@@ -169,15 +169,15 @@ def verdict_card(verdict: Verdict) -> Markup:
     return tag(
         "div",
         tag("h3", sentence(verdict.title)),
-        tag("p", _name(verdict), f": {verdict.says}."),
+        tag("p", _name(verdict, has_jobs), f": {verdict.says}."),
         tag("p", verdict.advice),
         how,
         class_=f"verdict {verdict.severity.value}",
     )
 
 
-def _name(verdict: Verdict) -> Markup:
-    if verdict.about == "job" and verdict.subject:
+def _name(verdict: Verdict, has_jobs: bool) -> Markup:
+    if has_jobs and verdict.about == "job" and verdict.subject:
         return tag("a", verdict.name, href=f"#job={verdict.subject}")
     return tag("b", verdict.name)
 
@@ -185,7 +185,8 @@ def _name(verdict: Verdict) -> Markup:
 def energy(use: EnergyUse) -> Markup:
     """Energy and emissions, with where the figures come from."""
     mark = "about " if use.source == "estimate" else ""
-    shares = f"jobs {units.energy(use.jobs_joules)}, idle {units.energy(use.idle_joules)}"
+    jobs, idle = (units.energy(each, like=use.joules) for each in (use.jobs_joules, use.idle_joules))
+    shares = f"jobs {jobs}, idle {idle}"
     used = f"{mark}{units.energy(use.joules)}: {shares}; {mark}{units.grams(use.grams_co2e)} CO2e."
     factor = f"{use.factor_country} {use.factor_year}, {use.factor_grams_per_kwh:.0f} g CO2e per kWh"
     how = f"{use.source}: {use.method}. PUE {use.pue:g}. {factor}, {use.factor_source}."

@@ -52,7 +52,7 @@ def table(
 
 def _column(column: Column, rows: Sequence[Any]) -> Table | None:
     """A column with its cells; None where it says nothing."""
-    cells = [column.write(row) for row in rows]
+    cells = column.cells(rows)
     if not any(cell and not (column.optional and cell == units.UNKNOWN) for cell in cells):
         return None
     keys = [_key(column, row) for row in rows]

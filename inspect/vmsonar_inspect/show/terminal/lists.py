@@ -32,7 +32,8 @@ class Grid:
 
     def __init__(self, columns: Sequence[Column], rows: Sequence[Any], legend: bool = False) -> None:
         self.columns = list(columns)
-        self.cells = [[printable(column.write(row)) for column in columns] for row in rows]
+        written = [[printable(cell) for cell in column.cells(rows)] for column in columns]
+        self.cells = [list(row) for row in zip(*written, strict=True)]
         self.legend = legend
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":

@@ -63,9 +63,12 @@ def covered(coverage: Coverage, zone: tzinfo) -> str:
     first, last = in_zone(coverage.first, zone), in_zone(coverage.last, zone)
     if coverage.samples == 1:
         return f"One sample, at {first:%Y-%m-%d %H:%M:%S %Z}: rates need two."
-    clock = "%H:%M:%S" if (coverage.span_seconds or 0) < _SHORT else "%H:%M"
+    is_short = (coverage.span_seconds or 0) < _SHORT
+    clock = "%H:%M:%S" if is_short else "%H:%M"
     end = format(last, clock if first.date() == last.date() else f"%Y-%m-%d {clock}")
-    text = f"{first:%Y-%m-%d} {first:{clock}} to {end} {last:%Z} ({units.duration(coverage.span_seconds)}), "
+    # The seconds of a clock say how long it was, and on 80 columns the line must not wrap.
+    span = "" if is_short else f" ({units.duration(coverage.span_seconds)})"
+    text = f"{first:%Y-%m-%d} {first:{clock}} to {end} {last:%Z}{span}, "
     text += f"{units.count(coverage.samples)} samples, {_completeness(coverage)}"
     return text + (f", {coverage.boots} boots" if coverage.boots > 1 else "")
 
@@ -163,15 +166,18 @@ def _wrong(summary: Summary, zone: tzinfo) -> Text:
     events = sorted(summary.wrong, key=lambda event: event.kind in ("machine", "recorder"))
     # One of each subject: a container that was killed also ended.
     subjects = {event.subject: event for event in reversed(events)}
-    first = [event for event in events if subjects[event.subject] is event][:_VERDICTS]
-    told = [f"{units.clock(event.time, zone)[11:16]} {_happened(event)}" for event in first]
-    more = f"; and {len(subjects) - len(told)} more" if len(subjects) > len(told) else ""
     # Short attempts that fail are no event each; a row of them, and a full disk, are.
-    told = [
-        *(["some of the record cannot be read"] if summary.coverage.damaged else []),
-        *(f"{each.name} {each.says}" for each in summary.verdicts if each.rule in _FAILURES),
-        *told,
+    told = [f"{each.name} {each.says}" for each in summary.verdicts if each.rule in _FAILURES]
+    every = len(told) + len(subjects)
+    first = [event for event in events if subjects[event.subject] is event]
+    # Of several full disks one, so that an event has room beside it.
+    told = told[: _VERDICTS - bool(first)]
+    told += [
+        f"{units.clock(event.time, zone)[11:16]} {_happened(event)}"
+        for event in first[: _VERDICTS - len(told)]
     ]
+    more = f"; and {every - len(told)} more" if every > len(told) else ""
+    told = [*(["some of the record cannot be read"] if summary.coverage.damaged else []), *told]
     text = Text.assemble(
         ("Went wrong: ", "bold"), (f"{'; '.join(told) or 'nothing failed'}{more}.", "red" if told else "")
     )
