@@ -1,5 +1,6 @@
 """Batch jobs: all their process groups as one job with one total, what they were given, and the steps below."""
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from math import inf
@@ -131,17 +132,15 @@ def _profile(whole: JobUse, row: Record) -> None:
 
 
 def _add_record(whole: JobUse, told: Record) -> None:
-    """What Slurm says of it; what was asked for and given on several nodes is divided evenly: this is one of them."""
-    nodes = told["allocated_nodes"] or 1
-    whole.job_name, whole.job_state = told["job_name"], told["job_state"]
+    """What Slurm says of it: amounts are those of all its nodes, of which this is one."""
+    whole.cluster, whole.job_name, whole.job_state = told["cluster_name"], told["job_name"], told["job_state"]
     whole.account, whole.project = told["account"], told["project"]
     if told["array_task"] is not None:
         whole.array_task = f"{told['array_job']}_{told['array_task']}"
     whole.nodes = told["allocated_nodes"]
     for when in ("requested", "allocated"):
         for field, column in (("cpus", "cpus"), ("memory_bytes", "memory"), ("gpus", "gpus")):
-            amount = told[f"{when}_{column}"]
-            setattr(whole, f"{when}_{field}", None if amount is None else amount / nodes)
+            setattr(whole, f"{when}_{field}", number(told[f"{when}_{column}"]))
     whole.time_limit_seconds = number(told["time_limit"])
     if told["start_time"] is not None and told["submit_time"] is not None:
         whole.queued_seconds = max(0.0, (told["start_time"] - told["submit_time"]).total_seconds())
@@ -204,20 +203,21 @@ def _runtime(lives: Sequence[tuple[datetime | None, float | None]]) -> float | N
 
 
 def _record_of(whole: JobUse, records: Sequence[Record]) -> Record | None:
-    """What Slurm told of it; of clusters that number alike the one whose job ran at that time, or none of them."""
+    """What Slurm told of it; of clusters that number alike the one whose job ran at that time, there, or none of them."""
     mine = [record for record in records if record["user_name"] in (whole.user, None)]
     mine.sort(key=lambda record: record["user_name"] is None)
-    if len({record["cluster_name"] for record in mine}) > 1:
-        mine = [record for record in mine if _met(whole, record)]
+    for is_it in (_met, _had):
+        if len({record["cluster_name"] for record in mine}) > 1:
+            mine = [record for record in mine if is_it(whole, record)]
     return mine[0] if len({record["cluster_name"] for record in mine}) == 1 else None
 
 
 def count_jobs(jobs: Iterable[JobUse]) -> int:
     """How many jobs: the rows of a batch job on several machines at the same time are one."""
     count = 0
-    for (source, _, _), rows in grouped(jobs, lambda job: (job.job_source, job.job, job.user)).items():
+    for rows in grouped(jobs, lambda job: (job.job_source, job.cluster, job.job, job.user)).values():
         spans = sorted((job.first, job.last) for job in rows if job.first and job.last)
-        if source != SLURM or not spans:
+        if rows[0].job_source != SLURM or not spans:
             count += len(rows)
             continue
         until = None
@@ -247,10 +247,12 @@ def over_machines(parts: Sequence[JobUse]) -> JobUse:
     return whole
 
 
-_SAME = ("job", "series_id", "job_source", "array_task", "job_name", "job_state", "account", "project", "nodes",
-         "time_limit_seconds", "queued_seconds", "user_id", "user", "program", "label", "command")  # fmt: skip
-_ADDED = ("gpu_seconds", "memory_byte_seconds", "processes_seen", "requested_cpus", "requested_memory_bytes",
-          "requested_gpus", "allocated_cpus", "allocated_memory_bytes", "allocated_gpus")  # fmt: skip
+_GRANTED = tuple(
+    f"{when}_{what}" for when in ("requested", "allocated") for what in ("cpus", "memory_bytes", "gpus")
+)
+_SAME = ("job", "series_id", "job_source", "cluster", "array_task", "job_name", "job_state", "account", "project", "nodes",
+         "time_limit_seconds", "queued_seconds", "user_id", "user", "program", "label", "command", *_GRANTED)  # fmt: skip
+_ADDED = ("gpu_seconds", "memory_byte_seconds", "processes_seen")
 
 
 def _met(job: JobUse, record: Record) -> bool:
@@ -259,6 +261,35 @@ def _met(job: JobUse, record: Record) -> bool:
     if start is None or job.started is None or job.last is None:
         return False
     return bool(start <= job.last + _CLOCKS and (end is None or job.started <= end + _CLOCKS))
+
+
+def _had(job: JobUse, record: Record) -> bool:
+    """Whether the job had this machine, whose NodeName is taken to be its short host name."""
+    host = (job.hostname or "").partition(".")[0]
+    return any(_names(item, host) for item in _NODES.findall(record["node_names"] or ""))
+
+
+#: One name of a list such as c[1-3,5],gpu7.
+_NODES = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
+
+
+def _names(item: str, host: str) -> bool:
+    """Whether ranges such as r[1-2]c[01-10] name a host."""
+    parts = re.split(r"\[([^\]]*)\]", item)
+    form = "".join(r"(\d+)" if at % 2 else re.escape(part) for at, part in enumerate(parts))
+    found = re.fullmatch(form, host, re.ASCII)
+    return found is not None and all(map(_lies_in, found.groups(), parts[1::2]))
+
+
+def _lies_in(digits: str, ranges: str) -> bool:
+    for span in ranges.split(","):
+        low, _, high = span.partition("-")
+        high = high or low
+        if not (low + high).isdecimal():
+            continue
+        if int(low) <= int(digits) <= int(high) and len(digits) == max(len(low), len(str(int(digits)))):
+            return True
+    return False
 
 
 def summed(field: str, flag: str, jobs: Sequence[JobUse]) -> dict[str, float | None]:

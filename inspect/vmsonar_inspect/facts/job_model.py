@@ -85,8 +85,8 @@ class StepUse(AnswerPart):
     gpu_seconds: Annotated[float | None, BUSY, titled("GPU time")]
 
 
-_ASKED = about("asked for, for this node: of several nodes an even part")
-_GIVEN = about("given on this node; of several nodes an even part")
+_ASKED = about("asked for, on all its nodes together")
+_GIVEN = about("given on all its nodes together: see `nodes`")
 
 
 class JobUse(AnswerPart):
@@ -102,6 +102,7 @@ class JobUse(AnswerPart):
     steps: Annotated[list[StepUse], about("of a batch job; their sum is the job")] = msgspec.field(
         default_factory=list
     )
+    cluster: Annotated[str | None, TEXT, about("whose batch job it is, as Slurm tells")] = None
     job_name: Annotated[str | None, TEXT, titled("name", missing=""), about("as Slurm tells")] = None
     job_state: Annotated[str | None, CHOICE, about("as Slurm tells")] = None
     array_task: Annotated[str | None, about("number of the array and of the task in it, such as 3_5")] = None

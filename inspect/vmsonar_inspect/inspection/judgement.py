@@ -10,6 +10,7 @@ from vmsonar_inspect.advice.figures import (
     batch_figures,
     container_figures,
     filesystem_figures,
+    given_figures,
     gpu_figures,
     job_figures,
     link_figures,
@@ -96,25 +97,34 @@ class Inspection(Recorded):
             **self._own_limit(key),
             **share_context_figures(job, self._share_contexts.get(key, ShareContext()), context.disk_bytes),
         }
-        if (figures["untouched_gpus"] or 0) > 0 and key[0] in self.veiled_gpus:
-            figures |= {"used_gpus": None, "untouched_gpus": None}
         if len(parts := self._parts(key)) > 1:
             figures |= batch_figures(job, parts)
+        figures |= self._given(job, parts)
         if (box := self._boxes.get(job.container_id or "")) is not None:
             figures["throttled_share"] = box.throttled_share
             figures["memory_limit"] = None if box.killed_below_limit else box.memory_limit_bytes
         words = {"takers": self._takers(key, figures)} if figures.get("waited_share") else None
         return job_advice(self.settings.rules, job, figures, use, words)
 
+    def _given(self, job: model.JobUse, parts: Sequence[model.JobUse]) -> Figures:
+        """What it was given on all its nodes together is judged once, where it did most."""
+        parts = parts if (job.nodes or 1) > 1 else [job]
+        if job is not max(parts, key=lambda part: (part.cpu_seconds or 0.0, part.archive or "")):
+            return {}
+        figures = given_figures([job, *(part for part in parts if part is not job)], self.machines)
+        is_veiled = any(part.archive in self.veiled_gpus for part in parts)
+        unseen = {"used_gpus": None, "untouched_gpus": None}
+        return {**figures, **unseen} if is_veiled and (figures.get("untouched_gpus") or 0) > 0 else figures
+
     @cached_property
-    def _batches(self) -> dict[tuple[str, str | None], list[model.JobUse]]:
+    def _batches(self) -> dict[tuple[str | None, ...], list[model.JobUse]]:
         jobs = (job for job in self._jobs.values() if job.job_source == SLURM)
-        return grouped(jobs, lambda job: (job.job, job.user))
+        return grouped(jobs, _batch_key)
 
     def _parts(self, key: Key) -> list[model.JobUse]:
         """A batch job on each machine that was opened; its number may have been another's at another time."""
         job = self._jobs[key]
-        others = self._batches[job.job, job.user] if job.job_source == SLURM else []
+        others = self._batches[_batch_key(job)] if job.job_source == SLURM else []
         return [job, *(each for each in others if each.archive != job.archive and _met(job, each))]
 
     def _takers(self, key: Key, figures: Figures) -> str:
@@ -187,6 +197,10 @@ class Inspection(Recorded):
         )
         is_proven = job.ending.is_proven and job.ending.cause in ("memory_limit", "machine_memory")
         return max(told, int(is_proven))
+
+
+def _batch_key(job: model.JobUse) -> tuple[str | None, ...]:
+    return job.cluster, job.job, job.user
 
 
 def _met(one: model.JobUse, other: model.JobUse) -> bool:

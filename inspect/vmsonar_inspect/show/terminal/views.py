@@ -93,6 +93,7 @@ def _granted(job: JobUse) -> list[Text]:
     if job.time_limit_seconds is not None:
         told.append(f"time limit {units.duration(job.time_limit_seconds)}")
     task = f"task {job.array_task}: " if job.array_task else ""
+    task += f"on {job.nodes} nodes: " if (job.nodes or 1) > 1 else ""
     return [Text(f"Slurm: {task}{'; '.join(told)}", style="dim")] if told else []
 
 
