@@ -10,11 +10,11 @@ from rich.console import Console
 from vmsonar_archive.records import BatchJobRow, CgroupRow, GapRow, GpuRow
 from vmsonar_inspect.advice.figures import user_figures
 from vmsonar_inspect.facts.batches import _had
-from vmsonar_inspect.facts.model import Coverage, JobUse
+from vmsonar_inspect.facts.model import Coverage, JobUse, StepUse, TaskUse
 from vmsonar_inspect.facts.units import UNKNOWN
 from vmsonar_inspect.inspection import InspectionSettings, opened
 from vmsonar_inspect.show.page.details import job_courses
-from vmsonar_inspect.show.terminal.views import render_job, render_view
+from vmsonar_inspect.show.terminal.views import _tasks, render_job, render_view
 
 from tests.making.archives import encoded, open_writer
 from tests.making.machine_recorder import Recorder
@@ -332,6 +332,69 @@ def test_what_was_given_on_several_nodes_is_judged_once_and_as_a_whole(tmp_path)
         assert given(found) == {}
 
 
+def test_tasks_of_all_nodes_stand_side_by_side(tmp_path):
+    names = []
+    for at, name in enumerate(("n1", "n2")):
+        ranks = [
+            Load(
+                100 + task,
+                "./rank",
+                begin=10,
+                end=500,
+                cores=cores,
+                memory=GIB,
+                job_id="9",
+                step="0",
+                task=task,
+            )
+            for task, cores in ((2 * at, 1.0 - 0.8 * at), (2 * at + 1, 0.2))
+        ]
+        script = Load(
+            50, "bash job.sh", begin=5, end=510, cores=0.0, memory=MIB, job_id="9", step="batch", task=0
+        )
+        unit = CgroupRow(cgroup="/s/job_9/step_0", cgroup_kind="slurm", batch_job="9", batch_step="0",
+                         memory_peak=5 * GIB)  # fmt: skip
+        machine = Machine(hostname=name, machine_id=name.ljust(32, "0"), loads=[script, *ranks][at:],
+                          more=[(400, "cgroup", unit)])  # fmt: skip
+        names.append(machine.record(tmp_path / name, SECONDS))
+    with opened(names, InspectionSettings()) as found:
+        (first, second) = sorted(found.find_jobs("9"), key=lambda key: found.keyed_jobs[key].hostname)
+        (batch, step) = found.keyed_jobs[first].steps
+        assert [task.task for task in batch.tasks] == [0]
+        assert (step.step, step.groups, [task.task for task in step.tasks]) == ("0", 2, [0, 1])
+        # Two groups at once had more than the larger of them, and their control group counted the cache too.
+        assert step.memory_peak_bytes == pytest.approx(2 * GIB, rel=0.01)
+        assert step.memory_charged_peak_bytes == 5 * GIB
+        story = found.story(second, 20)
+        (_, whole) = story.whole.steps
+        assert [(task.task, task.hostname) for task in whole.tasks] == [
+            (0, "n1"),
+            (1, "n1"),
+            (2, "n2"),
+            (3, "n2"),
+        ]
+        said = {verdict.rule: verdict.says for verdict in found.job_advice(first).verdicts}
+        uneven = "had 4 tasks, which used 3 min of CPU time on average, and the busiest 8 min"
+        assert said["tasks_uneven"] == uneven
+        assert "tasks_uneven" not in {verdict.rule for verdict in found.job_advice(second).verdicts}
+        console = Console(width=120, file=io.StringIO())
+        console.print(render_job(found, "9", UTC))
+    text = console.file.getvalue()
+    assert "Tasks of step 0\n" in text
+    assert "Tasks of step batch" not in text
+    assert ["2", "n2"] in [line.split()[:2] for line in text.splitlines()]
+
+
+def test_of_many_tasks_those_are_shown_that_did_most_and_least():
+    tasks = [TaskUse(task=task, cpu_seconds=float(task)) for task in range(100)]
+    job = JobUse(
+        job="9", series_id="x", steps=[StepUse(step="0", tasks=tasks), StepUse(step="1", tasks=tasks[:1])]
+    )
+    ((title, _, shown),) = _tasks(job)
+    assert title == "Tasks of step 0 (the 16 busiest and the 16 least busy of 100)"
+    assert [task.task for task in shown] == [*range(99, 83, -1), *range(15, -1, -1)]
+
+
 def test_clusters_that_number_alike_are_told_apart_by_their_nodes(tmp_path):
     nodes = [tmp_path / "n1", tmp_path / "n2"]
     for at, root in enumerate(nodes):
@@ -340,9 +403,9 @@ def test_clusters_that_number_alike_are_told_apart_by_their_nodes(tmp_path):
         told = BatchJobRow(batch_job="9", user_name="anna", cluster_name=f"cluster{at}", account=f"account{at}",
                            start_time=start, node_names=f"x1,c[01-0{at + 1},{name[1:]}]")  # fmt: skip
         load = Load(100, "./rank", begin=10, end=500, cores=1.0, job_id="9")
-        Machine(hostname=name, machine_id=name.ljust(32, "0"), loads=[load], more=[(300, "batch_job", told)]).record(
-            root, SECONDS
-        )
+        Machine(
+            hostname=name, machine_id=name.ljust(32, "0"), loads=[load], more=[(300, "batch_job", told)]
+        ).record(root, SECONDS)
     with opened(nodes, InspectionSettings()) as found:
         assert {(job.hostname, job.cluster, job.account) for job in found.jobs} == {
             ("c07", "cluster0", "account0"),

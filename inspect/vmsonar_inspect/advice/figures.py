@@ -18,6 +18,7 @@ from vmsonar_inspect.facts.model import (
     Machine,
     NodeUse,
     ProgramEnds,
+    StepUse,
     Use,
 )
 from vmsonar_inspect.facts.network import LinkUse, ShareContext, ShareUse
@@ -37,7 +38,7 @@ _BY_WRITER: dict[units.Writer, str] = {
         forks_refused processes_limit inodes_total inodes_free_least ends failed failed_in_a_row
         machine_gpus short_jobs share_operations share_operations_rate share_waiting_mean share_timeouts
         strays allocated_gpus used_gpus untouched_gpus share_retransmissions link_exceeded link_drops link_errors
-        batch_machines cut_short given_nodes
+        batch_machines cut_short given_nodes tasks
     """,
     units.cores: """
         cores_mean cores_median cores_p95 cores_peak others_cores_mean quota_cores wanted_cores short_cores_mean
@@ -53,7 +54,7 @@ _BY_WRITER: dict[units.Writer, str] = {
         memory_share_median saturated_share paired_share waited_share short_share
         share_metadata_share share_retransmitted_share share_traffic_share blocked_share
         link_dropped_share link_throttled_share allocated_cpus_share allocated_memory_share time_limit_share
-        busiest_machine_share
+        busiest_machine_share task_balance
     """,
     units.size: """
         memory_median memory_p95 memory_peak memory_total memory_limit memory_charged_peak gpu_memory_peak
@@ -64,7 +65,7 @@ _BY_WRITER: dict[units.Writer, str] = {
     units.percent: "gpu_util_mean gpu_util_p95 machine_gpu_util_mean",
     units.duration: """
         seconds fill_seconds seconds_to_full failed_seconds failed_gap idle_seconds short_runtime_median time_limit
-        runtime outlived_seconds
+        runtime outlived_seconds task_cpu_mean task_cpu_peak
     """,
     units.latency: "share_operation_seconds share_slowest_seconds process_cpu_mean",
     units.quantity: """
@@ -184,7 +185,7 @@ def job_figures(job: JobUse, context: JobContext, machine: Machine, use: NodeUse
         "held_gib_hours": _hours(ratio(job.memory_bytes.mean, GIB), seconds),
         "machine_gpu_hours": _hours(machine.gpus, seconds),
         "waited_core_hours": _hours(missed, seconds),
-        "idle_gpu_hours": _idle_gpu_hours([job]),
+        "idle_gpu_hours": _idle_gpu_hours(job, [job]),
         **_lived(job),
         "wanted_cores": context.wanted_cores,
         "waited_share": None if missed is None else ratio(max(0.0, missed), context.wanted_cores) or 0.0,
@@ -348,10 +349,10 @@ def program_figures(ends: ProgramEnds) -> Figures:
 _SHORT = 60
 
 
-def _idle_gpu_hours(parts: Sequence[JobUse], given: float | None = None) -> float | None:
+def _idle_gpu_hours(job: JobUse, parts: Sequence[JobUse], given: float | None = None) -> float | None:
     """Of the GPUs that it was given, or was seen on where nobody said so."""
     gpus = max(sum(len(part.gpus) for part in parts), given or 0)
-    seconds = parts[0].observed_seconds
+    seconds = job.observed_seconds
     if not gpus or seconds is None:
         return None
     return max(0.0, gpus * seconds - sum(part.gpu_seconds or 0.0 for part in parts)) / 3600
@@ -368,12 +369,12 @@ def _lived(job: JobUse) -> Figures:
     }
 
 
-def given_figures(parts: Sequence[JobUse], machines: Mapping[str, Machine]) -> Figures:
+def given_figures(job: JobUse, parts: Sequence[JobUse], machines: Mapping[str, Machine]) -> Figures:
     """What a batch job was given, beside what it used of it on all its nodes.
 
     Slurm need not have divided it evenly: unless all of them were opened nothing is said.
     """
-    job, nodes = parts[0], parts[0].nodes or 1
+    nodes = job.nodes or 1
     if len(parts) != nodes or len({part.hostname for part in parts}) != nodes:
         return {}
     cores = _sum(part.cores.p95 for part in parts)
@@ -394,7 +395,26 @@ def given_figures(parts: Sequence[JobUse], machines: Mapping[str, Machine]) -> F
         "allocated_gpus": job.allocated_gpus,
         "used_gpus": used_gpus,
         "untouched_gpus": _less(job.allocated_gpus, used_gpus),
-        "idle_gpu_hours": _idle_gpu_hours(parts, job.allocated_gpus),
+        "idle_gpu_hours": _idle_gpu_hours(job, parts, job.allocated_gpus),
+    }
+
+
+def task_figures(steps: Sequence[StepUse]) -> Figures:
+    """How evenly the tasks of the busiest step worked, as far as they were seen."""
+    several = [step for step in steps if len(step.tasks) > 1]
+    used = [
+        task.cpu_seconds or 0.0
+        for step in sorted(several, key=lambda step: step.cpu_seconds or 0.0)[-1:]
+        for task in step.tasks
+    ]
+    if not used:
+        return {}
+    mean, most = sum(used) / len(used), max(used)
+    return {
+        "tasks": len(used),
+        "task_cpu_mean": mean,
+        "task_cpu_peak": most,
+        "task_balance": ratio(mean, most),
     }
 
 

@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from math import inf
+from typing import Any
 
 import msgspec
 
-from vmsonar_inspect.facts.model import NOTHING, Ending, JobUse, StepUse, Use
+from vmsonar_inspect.facts.model import NOTHING, Ending, JobUse, StepUse, TaskUse, Use
 from vmsonar_inspect.facts.queries import (
     JOB_KEY,
     Key,
@@ -41,8 +42,17 @@ _PROFILES = f"""
     FROM moments GROUP BY {_KEY}"""  # noqa: S608
 
 _CHARGED = """
-    SELECT archive, batch_job, MAX(memory_peak) AS peak FROM cgroup
-    WHERE cgroup_kind = 'slurm' AND batch_step IS NULL GROUP BY ALL"""
+    SELECT archive, batch_job, batch_step, MAX(memory_peak) AS peak FROM cgroup
+    WHERE cgroup_kind = 'slurm' GROUP BY ALL"""
+
+_STEP_PEAKS = f"""
+    SELECT {_KEY}, step, MAX(memory) AS peak
+    FROM (
+        SELECT g.archive, g.boot, g.leader_pgid AS pgid, g.leader_start AS start_ticks, g.step, r.run, r.seq,
+            SUM(r.memory) AS memory
+        FROM job_rates AS r JOIN batch_groups AS g USING ({_KEY})
+        GROUP BY ALL
+    ) GROUP BY ALL"""  # noqa: S608
 
 
 def merge_batches(queries: Queries, jobs: dict[Key, JobUse]) -> dict[Key, JobUse]:
@@ -53,9 +63,11 @@ def merge_batches(queries: Queries, jobs: dict[Key, JobUse]) -> dict[Key, JobUse
     numbers = {job.sluid: job.job for job in jobs.values() if job.sluid and job.job != job.sluid}
     batches = grouped(groups, lambda key: (*key[:2], numbers.get(jobs[key].job, jobs[key].job)))
     leaders = {key: min(keys, key=lambda key: key[::-1]) for keys in batches.values() for key in keys}
-    queries.merge_groups(leaders)
+    queries.merge_groups(leaders, {key: jobs[key].batch_step for key in leaders})
     profiles = queries.by(JOB_KEY, _PROFILES)
-    charged = queries.by(("archive", "batch_job"), _CHARGED) if queries.has("cgroup") else {}
+    sampled = queries.by((*JOB_KEY, "step"), _STEP_PEAKS)
+    by_group = ("archive", "batch_job", "batch_step")
+    charged = queries.by(by_group, _CHARGED) if queries.has("cgroup") else {}
     records = queries.rows("SELECT * FROM latest_batch_job") if queries.has("batch_job") else []
     told = grouped(records, lambda record: record["batch_job"])
     merged = {key: job for key, job in jobs.items() if key not in leaders}
@@ -65,8 +77,14 @@ def merge_batches(queries: Queries, jobs: dict[Key, JobUse]) -> dict[Key, JobUse
             _profile(whole, profiles.get(leaders[keys[0]], {}))
         # Its control group has the job's number or its SLUID as a name.
         for each in {name, *(jobs[key].sluid for key in keys)}:
-            if peak := charged.get((archive, each), {}).get("peak"):
+            if peak := charged.get((archive, each, None), {}).get("peak"):
                 whole.memory_charged_peak_bytes = number(peak)
+            for step in whole.steps:
+                if peak := charged.get((archive, each, step.step), {}).get("peak") if step.step else None:
+                    step.memory_charged_peak_bytes = number(peak)
+        for step in whole.steps:
+            at_once = number(sampled.get((*leaders[keys[0]], step.step), {}).get("peak"))
+            step.memory_peak_bytes = max(step.memory_peak_bytes or 0.0, at_once or 0.0) or None
         record = _record_of(whole, told.get(name, []))
         if record is not None:
             _add_record(whole, record)
@@ -80,6 +98,7 @@ def _merged(groups: Sequence[JobUse], name: str) -> JobUse:
     whole = msgspec.structs.replace(busiest, job=name, steps=_steps(groups))
     if len(groups) == 1:
         return whole
+    whole.batch_task = None
     if len(whole.steps) > 1:
         whole.batch_step = None
     for field in ("cpu_seconds", "read_bytes", "write_bytes"):
@@ -168,19 +187,44 @@ def _steps(groups: Sequence[JobUse]) -> list[StepUse]:
     """A row for each step, in the order in which they began."""
     found = []
     for step, members in grouped(groups, lambda job: job.batch_step).items():
-        peaks = [job.memory_bytes.peak for job in members]
-        found.append(
-            StepUse(
-                step=step,
-                groups=len(members),
-                command=max(members, key=lambda job: job.cpu_seconds or 0.0).command,
-                started=min((job.started for job in members if job.started), default=None),
-                cpu_seconds=total(job.cpu_seconds for job in members),
-                # Of several groups no more is known here than the largest.
-                memory_peak_bytes=max((peak for peak in peaks if peak is not None), default=None),
-                gpu_seconds=total(job.gpu_seconds for job in members),
-            )
+        of_tasks = grouped((job for job in members if job.batch_task is not None), lambda job: job.batch_task)
+        tasks = [
+            TaskUse(task=task or 0, hostname=theirs[0].hostname, **_part(theirs))
+            for task, theirs in sorted(of_tasks.items(), key=lambda item: item[0] or 0)
+        ]
+        found.append(StepUse(step=step, tasks=tasks, **_part(members)))
+    return found
+
+
+def _part(members: Sequence[JobUse]) -> dict[str, Any]:
+    """What process groups used together; of their memory no more is known here than the largest."""
+    peaks = [job.memory_bytes.peak for job in members]
+    return {
+        "groups": len(members),
+        "command": max(members, key=lambda job: job.cpu_seconds or 0.0).command,
+        "started": min((job.started for job in members if job.started), default=None),
+        "cpu_seconds": total(job.cpu_seconds for job in members),
+        "memory_peak_bytes": max((peak for peak in peaks if peak is not None), default=None),
+        "gpu_seconds": total(job.gpu_seconds for job in members),
+    }
+
+
+def steps_over(parts: Sequence[JobUse]) -> list[StepUse]:
+    """The steps of a job on all its machines, with all tasks side by side."""
+    found = []
+    for name, steps in grouped(
+        (step for part in parts for step in part.steps), lambda step: step.step
+    ).items():
+        step = StepUse(
+            step=name,
+            groups=sum(each.groups for each in steps),
+            command=max(steps, key=lambda each: each.cpu_seconds or 0.0).command,
+            started=min((each.started for each in steps if each.started), default=None),
+            cpu_seconds=total(each.cpu_seconds for each in steps),
+            gpu_seconds=total(each.gpu_seconds for each in steps),
+            tasks=sorted((task for each in steps for task in each.tasks), key=lambda task: task.task),
         )
+        found.append(step)
     return found
 
 
@@ -203,7 +247,7 @@ def _runtime(lives: Sequence[tuple[datetime | None, float | None]]) -> float | N
 
 
 def _record_of(whole: JobUse, records: Sequence[Record]) -> Record | None:
-    """What Slurm told of it; of clusters that number alike the one whose job ran at that time, there, or none of them."""
+    """What Slurm told of it; of clusters that number alike the one whose job ran then and there, or none of them."""
     mine = [record for record in records if record["user_name"] in (whole.user, None)]
     mine.sort(key=lambda record: record["user_name"] is None)
     for is_it in (_met, _had):
@@ -240,6 +284,7 @@ def over_machines(parts: Sequence[JobUse]) -> JobUse:
     whole.started = min((part.started for part in parts if part.started), default=None)
     whole.first = min((part.first for part in parts if part.first), default=None)
     whole.last = max((part.last for part in parts if part.last), default=None)
+    whole.steps = steps_over(parts)
     whole.ended = all(part.ended for part in parts)
     whole.runtime_seconds = _runtime([(part.started, part.runtime_seconds) for part in parts])
     if whole.cpu_seconds is not None and whole.runtime_seconds:
@@ -250,8 +295,9 @@ def over_machines(parts: Sequence[JobUse]) -> JobUse:
 _GRANTED = tuple(
     f"{when}_{what}" for when in ("requested", "allocated") for what in ("cpus", "memory_bytes", "gpus")
 )
-_SAME = ("job", "series_id", "job_source", "cluster", "array_task", "job_name", "job_state", "account", "project", "nodes",
-         "time_limit_seconds", "queued_seconds", "user_id", "user", "program", "label", "command", *_GRANTED)  # fmt: skip
+_SAME = ("job", "series_id", "job_source", "cluster", "array_task", "job_name", "job_state", "account", "project",
+         "nodes", "time_limit_seconds", "queued_seconds", "user_id", "user", "program", "label", "command",
+         *_GRANTED)  # fmt: skip
 _ADDED = ("gpu_seconds", "memory_byte_seconds", "processes_seen")
 
 

@@ -17,11 +17,12 @@ from vmsonar_inspect.advice.figures import (
     program_figures,
     share_context_figures,
     share_figures,
+    task_figures,
     user_figures,
 )
 from vmsonar_inspect.advice.verdicts import by_cost, job_advice, judge, machine_advice, one_per_cause
 from vmsonar_inspect.facts import model, units
-from vmsonar_inspect.facts.batches import SLURM, over_machines
+from vmsonar_inspect.facts.batches import SLURM, over_machines, steps_over
 from vmsonar_inspect.facts.jobs import JobContext
 from vmsonar_inspect.facts.network import ShareContext
 from vmsonar_inspect.facts.queries import Key, grouped
@@ -107,14 +108,18 @@ class Inspection(Recorded):
         return job_advice(self.settings.rules, job, figures, use, words)
 
     def _given(self, job: model.JobUse, parts: Sequence[model.JobUse]) -> Figures:
-        """What it was given on all its nodes together is judged once, where it did most."""
+        """What it was given on all its nodes together, and its tasks, are judged once, where it did most."""
+        figures: dict[str, float | None] = {}
+        if _did_most(job, parts):
+            figures.update(task_figures(steps_over(parts)))
         parts = parts if (job.nodes or 1) > 1 else [job]
-        if job is not max(parts, key=lambda part: (part.cpu_seconds or 0.0, part.archive or "")):
-            return {}
-        figures = given_figures([job, *(part for part in parts if part is not job)], self.machines)
-        is_veiled = any(part.archive in self.veiled_gpus for part in parts)
-        unseen = {"used_gpus": None, "untouched_gpus": None}
-        return {**figures, **unseen} if is_veiled and (figures.get("untouched_gpus") or 0) > 0 else figures
+        if _did_most(job, parts):
+            figures.update(given_figures(job, parts, self.machines))
+        if (figures.get("untouched_gpus") or 0) > 0 and any(
+            part.archive in self.veiled_gpus for part in parts
+        ):
+            figures |= {"used_gpus": None, "untouched_gpus": None}
+        return figures
 
     @cached_property
     def _batches(self) -> dict[tuple[str | None, ...], list[model.JobUse]]:
@@ -197,6 +202,10 @@ class Inspection(Recorded):
         )
         is_proven = job.ending.is_proven and job.ending.cause in ("memory_limit", "machine_memory")
         return max(told, int(is_proven))
+
+
+def _did_most(job: model.JobUse, parts: Sequence[model.JobUse]) -> bool:
+    return job is max(parts, key=lambda part: (part.cpu_seconds or 0.0, part.archive or ""))
 
 
 def _batch_key(job: model.JobUse) -> tuple[str | None, ...]:

@@ -93,7 +93,12 @@ class Identities:
             self._remember(before)
             return before
         told = parent.identity.batch if parent is not None and parent.identity is not None else None
-        if parent is not None and parent.comm == STEP_DAEMON and parent.identity and parent.identity.user_id == 0:
+        if (
+            parent is not None
+            and parent.comm == STEP_DAEMON
+            and parent.identity
+            and parent.identity.user_id == 0
+        ):
             told = self._step_of(parent, belongs)
         if own is not None:
             return own._replace(job=self.numbers.get(own.sluid or ""))

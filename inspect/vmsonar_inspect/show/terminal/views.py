@@ -40,6 +40,7 @@ def story_view(story: Story, zone: tzinfo) -> "RenderableType":
             [*story.nodes, *([story.whole] if story.whole else [])],
         ),
         ("Steps", "story steps", story.job.steps),
+        *_tasks(story.whole or story.job),
         ("Programs", "story programs", story.programs),
         (f"Processes ({shown})", "processes", story.processes),
         ("Container", "containers", container),
@@ -53,6 +54,23 @@ def story_view(story: Story, zone: tzinfo) -> "RenderableType":
     parts += [verdict_lines(verdict) for verdict in story.advice.verdicts]
     parts.append(size_sentence(story.advice))
     return Group(*parts)
+
+
+#: Tasks of a step that are shown: those with the most CPU time, and as many with the least.
+_TASKS = 16
+
+
+def _tasks(job: JobUse) -> list[tuple[str, str, Sequence[object]]]:
+    """The tasks of each step that has several, side by side from all nodes."""
+    found: list[tuple[str, str, Sequence[object]]] = []
+    for step in (step for step in job.steps if len(step.tasks) > 1):
+        title, tasks = f"Tasks of step {plain(step.step)}", step.tasks
+        if len(tasks) > 2 * _TASKS:
+            tasks = sorted(tasks, key=lambda task: -(task.cpu_seconds or 0.0))
+            title += f" (the {_TASKS} busiest and the {_TASKS} least busy of {units.count(len(tasks))})"
+            tasks = tasks[:_TASKS] + tasks[-_TASKS:]
+        found.append((title, "story tasks", tasks))
+    return found
 
 
 def _title(text: str) -> Text:
