@@ -166,6 +166,16 @@ def test_what_was_asked_for_and_given_is_shown(inspection):
     assert titles.split("given memory")[1].split()[:4] == ["given", "GPUs", "time", "limit"]
 
 
+def test_account_and_project_are_columns_of_jobs(inspection):
+    console = Console(width=400, file=io.StringIO())
+    console.print(render_view(inspection, "jobs", UTC))
+    lines = console.file.getvalue().splitlines()
+    (titles,) = (line for line in lines if "account" in line)
+    (row,) = (line for line in lines if "./solve" in line)
+    for title, value in (("account", "physics"), ("project", "lhc")):
+        assert row[titles.index(title) :].split()[0] == value
+
+
 @pytest.mark.parametrize("view", ["users", "programs"])
 def test_accounts_and_projects_are_columns(inspection, view):
     console = Console(width=250, file=io.StringIO())
