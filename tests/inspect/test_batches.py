@@ -395,14 +395,14 @@ def test_tasks_of_all_nodes_stand_side_by_side(tmp_path):
     assert ["2", "n2"] in [line.split()[:2] for line in text.splitlines()]
 
 
-def test_of_many_tasks_those_are_shown_that_did_most_and_least():
-    tasks = [TaskUse(task=task, cpu_seconds=float(task)) for task in range(100)]
+def test_of_many_tasks_those_are_shown_that_did_least():
+    tasks = [TaskUse(task=task, cpu_seconds=float(task)) for task in reversed(range(100))]
     job = JobUse(
         job="9", series_id="x", steps=[StepUse(step="0", tasks=tasks), StepUse(step="1", tasks=tasks[:1])]
     )
     ((title, _, shown),) = _tasks(job)
-    assert title == "Tasks of step 0 (the 16 busiest and the 16 least busy of 100)"
-    assert [task.task for task in shown] == [*range(99, 83, -1), *range(15, -1, -1)]
+    assert title == "Tasks of step 0 (the 32 least busy of 100)"
+    assert [task.task for task in shown] == [*range(32)]
 
 
 def test_clusters_that_number_alike_are_told_apart_by_their_nodes(tmp_path):
@@ -439,7 +439,6 @@ def test_clusters_that_number_alike_are_told_apart_by_their_nodes(tmp_path):
         ("n[1-12]", "n09", False),
         ("r[1-2]c[1-4]", "r2c3", True),
         ("r[1-2]c[1-4]", "r3c3", False),
-        ("n[1-x],(null)", "n1", False),
         (None, "n1", False),
     ],
 )

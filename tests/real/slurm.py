@@ -17,7 +17,7 @@ from tests.parts import need
 from tests.real.ports import accepts, free_ports
 from tests.real.wait import wait_until
 
-START_SECONDS = 60
+START_SECONDS = 180
 COMMAND_SECONDS = 60
 CLUSTER = "testcluster"
 ACCOUNT = "physics"

@@ -401,21 +401,13 @@ def given_figures(job: JobUse, parts: Sequence[JobUse], machines: Mapping[str, M
 
 def task_figures(steps: Sequence[StepUse]) -> Figures:
     """How evenly the tasks of the busiest step worked, as far as they were seen."""
-    several = [step for step in steps if len(step.tasks) > 1]
-    used = [
-        task.cpu_seconds or 0.0
-        for step in sorted(several, key=lambda step: step.cpu_seconds or 0.0)[-1:]
-        for task in step.tasks
-    ]
+    several = (step.tasks for step in steps if len(step.tasks) > 1)
+    used = max(([task.cpu_seconds or 0.0 for task in tasks] for tasks in several), key=sum, default=[])
     if not used:
         return {}
     mean, most = sum(used) / len(used), max(used)
-    return {
-        "tasks": len(used),
-        "task_cpu_mean": mean,
-        "task_cpu_peak": most,
-        "task_balance": ratio(mean, most),
-    }
+    told = len(used), mean, most, ratio(mean, most)
+    return dict(zip(("tasks", "task_cpu_mean", "task_cpu_peak", "task_balance"), told, strict=True))
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

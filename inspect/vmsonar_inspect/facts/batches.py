@@ -196,36 +196,27 @@ def _steps(groups: Sequence[JobUse]) -> list[StepUse]:
     return found
 
 
-def _part(members: Sequence[JobUse]) -> dict[str, Any]:
-    """What process groups used together; of their memory no more is known here than the largest."""
-    peaks = [job.memory_bytes.peak for job in members]
-    return {
-        "groups": len(members),
-        "command": max(members, key=lambda job: job.cpu_seconds or 0.0).command,
-        "started": min((job.started for job in members if job.started), default=None),
-        "cpu_seconds": total(job.cpu_seconds for job in members),
-        "memory_peak_bytes": max((peak for peak in peaks if peak is not None), default=None),
-        "gpu_seconds": total(job.gpu_seconds for job in members),
-    }
-
-
 def steps_over(parts: Sequence[JobUse]) -> list[StepUse]:
     """The steps of a job on all its machines, with all tasks side by side."""
     found = []
-    for name, steps in grouped(
-        (step for part in parts for step in part.steps), lambda step: step.step
-    ).items():
-        step = StepUse(
-            step=name,
-            groups=sum(each.groups for each in steps),
-            command=max(steps, key=lambda each: each.cpu_seconds or 0.0).command,
-            started=min((each.started for each in steps if each.started), default=None),
-            cpu_seconds=total(each.cpu_seconds for each in steps),
-            gpu_seconds=total(each.gpu_seconds for each in steps),
-            tasks=sorted((task for each in steps for task in each.tasks), key=lambda task: task.task),
-        )
-        found.append(step)
+    every = (step for part in parts for step in part.steps)
+    for name, steps in grouped(every, lambda step: step.step).items():
+        tasks = sorted((task for each in steps for task in each.tasks), key=lambda task: task.task)
+        found.append(StepUse(step=name, tasks=tasks, **_part(steps)))
     return found
+
+
+def _part(members: Sequence[Any]) -> dict[str, Any]:
+    """What process groups, or a step on several machines, used together; of memory the most of one group."""
+    peaks = (each.memory_bytes.peak for each in members if isinstance(each, JobUse))
+    return {
+        "groups": sum(getattr(each, "groups", 1) for each in members),
+        "memory_peak_bytes": max((peak for peak in peaks if peak is not None), default=None),
+        "command": max(members, key=lambda each: each.cpu_seconds or 0.0).command,
+        "started": min((each.started for each in members if each.started), default=None),
+        "cpu_seconds": total(each.cpu_seconds for each in members),
+        "gpu_seconds": total(each.gpu_seconds for each in members),
+    }
 
 
 def _all_told(groups: Sequence[JobUse]) -> bool:
@@ -312,30 +303,26 @@ def _met(job: JobUse, record: Record) -> bool:
 def _had(job: JobUse, record: Record) -> bool:
     """Whether the job had this machine, whose NodeName is taken to be its short host name."""
     host = (job.hostname or "").partition(".")[0]
-    return any(_names(item, host) for item in _NODES.findall(record["node_names"] or ""))
+    for item in _NODES.findall(record["node_names"] or ""):
+        parts = _RANGES.split(item)
+        found = re.fullmatch("([0-9]+)".join(map(re.escape, parts[::2])), host)
+        if found is not None and all(map(_lies_in, found.groups(), parts[1::2])):
+            return True
+    return False
 
 
-#: One name of a list such as c[1-3,5],gpu7.
+#: One name of a list such as r[1-2]c[01-10],gpu7; its ranges; and a range.
 _NODES = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
-
-
-def _names(item: str, host: str) -> bool:
-    """Whether ranges such as r[1-2]c[01-10] name a host."""
-    parts = re.split(r"\[([^\]]*)\]", item)
-    form = "".join(r"(\d+)" if at % 2 else re.escape(part) for at, part in enumerate(parts))
-    found = re.fullmatch(form, host, re.ASCII)
-    return found is not None and all(map(_lies_in, found.groups(), parts[1::2]))
+_RANGES = re.compile(r"\[([^\]]*)\]")
+_SPAN = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
 
 def _lies_in(digits: str, ranges: str) -> bool:
-    for span in ranges.split(","):
-        low, _, high = span.partition("-")
-        high = high or low
-        if not (low + high).isdecimal():
-            continue
-        if int(low) <= int(digits) <= int(high) and len(digits) == max(len(low), len(str(int(digits)))):
-            return True
-    return False
+    """Numbers are as long as the least of their span, or longer where they need to be."""
+    return any(
+        int(low) <= int(digits) <= int(high or low) and len(digits) == max(len(low), len(str(int(digits))))
+        for low, high in _SPAN.findall(ranges)
+    )
 
 
 def summed(field: str, flag: str, jobs: Sequence[JobUse]) -> dict[str, float | None]:

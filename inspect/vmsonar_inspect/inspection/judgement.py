@@ -115,9 +115,8 @@ class Inspection(Recorded):
         parts = parts if (job.nodes or 1) > 1 else [job]
         if _did_most(job, parts):
             figures.update(given_figures(job, parts, self.machines))
-        if (figures.get("untouched_gpus") or 0) > 0 and any(
-            part.archive in self.veiled_gpus for part in parts
-        ):
+        is_veiled = any(part.archive in self.veiled_gpus for part in parts)
+        if is_veiled and (figures.get("untouched_gpus") or 0) > 0:
             figures |= {"used_gpus": None, "untouched_gpus": None}
         return figures
 

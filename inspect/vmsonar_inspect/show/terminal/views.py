@@ -56,19 +56,18 @@ def story_view(story: Story, zone: tzinfo) -> "RenderableType":
     return Group(*parts)
 
 
-#: Tasks of a step that are shown: those with the most CPU time, and as many with the least.
-_TASKS = 16
+#: Tasks of a step that are shown.
+_TASKS = 32
 
 
 def _tasks(job: JobUse) -> list[tuple[str, str, Sequence[object]]]:
-    """The tasks of each step that has several, side by side from all nodes."""
+    """The tasks of each step that has several, side by side from all nodes; of many those that did least."""
     found: list[tuple[str, str, Sequence[object]]] = []
     for step in (step for step in job.steps if len(step.tasks) > 1):
-        title, tasks = f"Tasks of step {plain(step.step)}", step.tasks
-        if len(tasks) > 2 * _TASKS:
-            tasks = sorted(tasks, key=lambda task: -(task.cpu_seconds or 0.0))
-            title += f" (the {_TASKS} busiest and the {_TASKS} least busy of {units.count(len(tasks))})"
-            tasks = tasks[:_TASKS] + tasks[-_TASKS:]
+        tasks, title = step.tasks, f"Tasks of step {plain(step.step)}"
+        if len(tasks) > _TASKS:
+            title += f" (the {_TASKS} least busy of {units.count(len(tasks))})"
+            tasks = sorted(tasks, key=lambda task: task.cpu_seconds or 0.0)[:_TASKS]
         found.append((title, "story tasks", tasks))
     return found
 
