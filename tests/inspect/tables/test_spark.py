@@ -54,7 +54,7 @@ def make_batch(folder: Path) -> None:
         step = CgroupRow(cgroup="/slurm/uid_1/job_77/step_0", cgroup_kind="slurm", batch_job="77", batch_step="0",
                          cpu_time=second * 10**9, memory_used=2**30)  # fmt: skip
         more += [(second, "cgroup", service), (second, "cgroup", step)]
-    load = Load(100, "./solve", begin=10, end=90, cores=1.0, job_id="77", step="0", task=1)
+    load = Load(100, "./solve", begin=0, end=200, cores=1.0, job_id="77", step="0", task=1)
     Machine(hostname="d", machine_id="d" * 32, loads=[load], more=more).record(folder, 130)
 
 
