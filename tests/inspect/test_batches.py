@@ -9,11 +9,12 @@ import pytest
 from rich.console import Console
 from vmsonar_archive.records import BatchJobRow, CgroupRow, GapRow, GpuRow
 from vmsonar_inspect.advice.figures import user_figures
-from vmsonar_inspect.facts.model import Coverage, JobUse
+from vmsonar_inspect.facts.batches import _had
+from vmsonar_inspect.facts.model import Coverage, JobUse, StepUse, TaskUse
 from vmsonar_inspect.facts.units import UNKNOWN
 from vmsonar_inspect.inspection import InspectionSettings, opened
 from vmsonar_inspect.show.page.details import job_courses
-from vmsonar_inspect.show.terminal.views import render_job, render_view
+from vmsonar_inspect.show.terminal.views import _tasks, render_job, render_view
 
 from tests.making.archives import encoded, open_writer
 from tests.making.machine_recorder import Recorder
@@ -165,6 +166,16 @@ def test_what_was_asked_for_and_given_is_shown(inspection):
     assert titles.split("given memory")[1].split()[:4] == ["given", "GPUs", "time", "limit"]
 
 
+def test_account_and_project_are_columns_of_jobs(inspection):
+    console = Console(width=400, file=io.StringIO())
+    console.print(render_view(inspection, "jobs", UTC))
+    lines = console.file.getvalue().splitlines()
+    (titles,) = (line for line in lines if "account" in line)
+    (row,) = (line for line in lines if "./solve" in line)
+    for title, value in (("account", "physics"), ("project", "lhc")):
+        assert row[titles.index(title) :].split()[0] == value
+
+
 @pytest.mark.parametrize("view", ["users", "programs"])
 def test_accounts_and_projects_are_columns(inspection, view):
     console = Console(width=250, file=io.StringIO())
@@ -190,7 +201,7 @@ def test_verdicts_name_what_was_given_and_used(inspection):
     assert "10 h" in said["time_given_idle"]
     (failed,) = inspection.find_jobs("78")  # whose use says nothing of what it would have needed
     assert "given_idle" not in " ".join(each.rule for each in inspection.job_advice(failed).verdicts)
-    assert said["gpus_given_untouched"] == "was given 2 GPUs, and its processes were seen on 1"
+    assert said["gpus_given_untouched"] == "was given 2 GPUs on 1 node, and its processes were seen on 1"
     assert {"outlived", "strays"} <= said.keys()
     assert "1 process group " in said["strays"]
 
@@ -278,6 +289,162 @@ def test_a_job_on_several_nodes_is_one_story(two_nodes):
     assert said["node_behind"] == "used 2.4 cores here, and 6.0 on the busiest of 2 machines"
     assert "node_behind" not in {each.rule for each in two_nodes.job_advice(by_host["n1"]).verdicts}
     assert two_nodes.story(by_host["n3"], 20).nodes == []  # another job of that number
+
+
+UNEVEN = BatchJobRow(
+    batch_job="9", user_name="anna", job_state="COMPLETED", node_names="n[1-2]", allocated_nodes=2,
+    allocated_cpus=16, allocated_gpus=4, allocated_memory=8 * GIB,
+)  # fmt: skip
+
+
+def uneven(root, *loads):
+    """Two nodes of one job, each with its load, of which the first was given more of everything."""
+    names = []
+    for at, ((cores, cards), more) in enumerate(zip(loads, ([(300, "batch_job", UNEVEN)], []), strict=True)):
+        gpus = tuple(f"GPU-{at}{card}" for card in range(4))
+        load = Load(100, "./rank", begin=10, end=500, cores=cores, memory=3 * GIB, job_id="9",
+                    gpu=dict.fromkeys(gpus[:cards], 90.0))  # fmt: skip
+        machine = Machine(hostname=f"n{at + 1}", machine_id=f"n{at + 1}".ljust(32, "0"), loads=[load], cpus=16,
+                          gpus=gpus, more=more)  # fmt: skip
+        names.append(machine.record(root / f"n{at + 1}", SECONDS))
+    return names
+
+
+def given(inspection):
+    """What is said of what was given, on each machine."""
+    return {
+        (job.hostname, verdict.rule): verdict.says
+        for key, job in inspection.keyed_jobs.items()
+        for verdict in inspection.job_advice(key).verdicts
+        if "_given_" in verdict.rule
+    }
+
+
+def test_what_was_given_unevenly_and_used_is_no_verdict(tmp_path):
+    with opened(uneven(tmp_path, (14.0, 3), (2.0, 1)), InspectionSettings()) as found:
+        assert given(found) == {}
+        assert {(job.allocated_cpus, job.allocated_gpus, job.nodes) for job in found.jobs} == {(16, 4, 2)}
+        console = Console(width=200, file=io.StringIO())
+        console.print(render_job(found, "9", UTC))
+        assert "Slurm: on 2 nodes: given 16.0 cores, 8.0 GiB, 4 GPUs" in console.file.getvalue()
+
+
+def test_what_was_given_on_several_nodes_is_judged_once_and_as_a_whole(tmp_path):
+    nodes = uneven(tmp_path, (4.0, 3), (2.0, 0))
+    with opened(nodes, InspectionSettings()) as found:
+        said = given(found)
+    assert said == {
+        ("n1", "cores_given_idle"): said["n1", "cores_given_idle"],
+        ("n1", "gpus_given_untouched"): "was given 4 GPUs on 2 nodes, and its processes were seen on 3",
+    }
+    assert "was given 16.0 cores on 2 nodes and used 6.0" in said["n1", "cores_given_idle"]
+    with opened(nodes[:1], InspectionSettings()) as found:  # of the other nobody knows what it used
+        assert given(found) == {}
+
+
+def test_tasks_of_all_nodes_stand_side_by_side(tmp_path):
+    names = []
+    for at, name in enumerate(("n1", "n2")):
+        ranks = [
+            Load(
+                100 + task,
+                "./rank",
+                begin=10,
+                end=500,
+                cores=cores,
+                memory=GIB,
+                job_id="9",
+                step="0",
+                task=task,
+            )
+            for task, cores in ((2 * at, 1.0 - 0.8 * at), (2 * at + 1, 0.2))
+        ]
+        script = Load(
+            50, "bash job.sh", begin=5, end=510, cores=0.0, memory=MIB, job_id="9", step="batch", task=0
+        )
+        unit = CgroupRow(cgroup="/s/job_9/step_0", cgroup_kind="slurm", batch_job="9", batch_step="0",
+                         memory_peak=5 * GIB)  # fmt: skip
+        machine = Machine(hostname=name, machine_id=name.ljust(32, "0"), loads=[script, *ranks][at:],
+                          more=[(400, "cgroup", unit)])  # fmt: skip
+        names.append(machine.record(tmp_path / name, SECONDS))
+    with opened(names, InspectionSettings()) as found:
+        (first, second) = sorted(found.find_jobs("9"), key=lambda key: found.keyed_jobs[key].hostname)
+        (batch, step) = found.keyed_jobs[first].steps
+        assert [task.task for task in batch.tasks] == [0]
+        assert (step.step, step.groups, [task.task for task in step.tasks]) == ("0", 2, [0, 1])
+        # Two groups at once had more than the larger of them, and their control group counted the cache too.
+        assert step.memory_peak_bytes == pytest.approx(2 * GIB, rel=0.01)
+        assert step.memory_charged_peak_bytes == 5 * GIB
+        story = found.story(second, 20)
+        (_, whole) = story.whole.steps
+        assert [(task.task, task.hostname) for task in whole.tasks] == [
+            (0, "n1"),
+            (1, "n1"),
+            (2, "n2"),
+            (3, "n2"),
+        ]
+        said = {verdict.rule: verdict.says for verdict in found.job_advice(first).verdicts}
+        uneven = "had 4 tasks, which used 3 min of CPU time on average, and the busiest 8 min"
+        assert said["tasks_uneven"] == uneven
+        assert "tasks_uneven" not in {verdict.rule for verdict in found.job_advice(second).verdicts}
+        console = Console(width=120, file=io.StringIO())
+        console.print(render_job(found, "9", UTC))
+    text = console.file.getvalue()
+    assert "Tasks of step 0\n" in text
+    assert "Tasks of step batch" not in text
+    assert ["2", "n2"] in [line.split()[:2] for line in text.splitlines()]
+
+
+def test_of_many_tasks_those_are_shown_that_did_least():
+    tasks = [TaskUse(task=task, cpu_seconds=float(task)) for task in reversed(range(100))]
+    job = JobUse(
+        job="9", series_id="x", steps=[StepUse(step="0", tasks=tasks), StepUse(step="1", tasks=tasks[:1])]
+    )
+    ((title, _, shown),) = _tasks(job)
+    assert title == "Tasks of step 0 (the 32 least busy of 100)"
+    assert [task.task for task in shown] == [*range(32)]
+
+
+def test_clusters_that_number_alike_are_told_apart_by_their_nodes(tmp_path):
+    nodes = [tmp_path / "n1", tmp_path / "n2"]
+    for at, root in enumerate(nodes):
+        name = f"c{at + 7:02}"
+        start = Machine().start
+        told = BatchJobRow(batch_job="9", user_name="anna", cluster_name=f"cluster{at}", account=f"account{at}",
+                           start_time=start, node_names=f"x1,c[01-0{at + 1},{name[1:]}]")  # fmt: skip
+        load = Load(100, "./rank", begin=10, end=500, cores=1.0, job_id="9")
+        Machine(
+            hostname=name, machine_id=name.ljust(32, "0"), loads=[load], more=[(300, "batch_job", told)]
+        ).record(root, SECONDS)
+    with opened(nodes, InspectionSettings()) as found:
+        assert {(job.hostname, job.cluster, job.account) for job in found.jobs} == {
+            ("c07", "cluster0", "account0"),
+            ("c08", "cluster1", "account1"),
+        }
+        assert [found.story(key, 20).nodes for key in found.find_jobs("9")] == [[], []]
+        assert found.users(UTC)[0].jobs == 2
+
+
+@pytest.mark.parametrize(
+    ("names", "host", "is_named"),
+    [
+        ("n1", "n1", True),
+        ("n1", "n11", False),
+        ("n[1-3,5],gpu7", "n2", True),
+        ("n[1-3,5],gpu7", "n4", False),
+        ("n[1-3,5],gpu7", "gpu7", True),
+        ("n[08-12]", "n10", True),
+        ("n[08-12]", "n9", False),
+        ("n[08-12]", "n09", True),
+        ("n[1-12]", "n09", False),
+        ("r[1-2]c[1-4]", "r2c3", True),
+        ("r[1-2]c[1-4]", "r3c3", False),
+        (None, "n1", False),
+    ],
+)
+def test_ranges_of_nodes(names, host, is_named):
+    job = JobUse(job="1", series_id="x", hostname=f"{host}.site")
+    assert _had(job, {"node_names": names}) is is_named
 
 
 def test_rows_of_one_job_on_several_machines_count_once(two_nodes):

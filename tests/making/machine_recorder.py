@@ -284,7 +284,8 @@ class Recorder:
         return JobInfoRow(
             series_id=self.writer.ids.job(BOOT, load.pgid, load.start_ticks), pgid=load.pgid,
             start_ticks=load.start_ticks, job_id=load.job_id or str(load.pgid),
-            job_source="slurm" if load.job_id else "process_group", user_name=load.user, user_id=1000,
+            job_source="slurm" if load.job_id else "process_group", batch_step=load.step, batch_task=load.task,
+            user_name=load.user, user_id=1000,
             user_source="uid", started=self.machine.start + timedelta(seconds=load.begin),
             first_seen=self.machine.start + timedelta(seconds=load.begin), program=load.command.split()[0],
             command=load.command, container_id=load.container, **load.ulimits,

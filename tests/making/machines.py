@@ -48,6 +48,8 @@ class Load:
     gpu_memory: float = 0.0
     container: str | None = None
     job_id: str | None = None
+    step: str | None = None
+    task: int | None = None
     unattributed: bool = False
     #: What samples find its processes in: R runs or waits for a core.
     state: str = "S"

@@ -21,7 +21,7 @@ from tests.real.machine import Machine
 from tests.real.ports import accepts, free_ports
 from tests.real.wait import wait_until
 
-START_SECONDS = 60
+START_SECONDS = 180
 COMMAND_SECONDS = 60
 CLUSTER = "testcluster"
 ACCOUNT = "physics"

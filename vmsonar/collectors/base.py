@@ -48,6 +48,8 @@ class Tick:
     #: Live processes by container id, and by unit, filled by the process collector too.
     containers: Mapping[str, list[int]] = field(default_factory=dict)
     units: Mapping[Unit, set[int]] = field(default_factory=dict)
+    #: The numbers of batch jobs whose control groups are named after their SLUID.
+    batch_numbers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

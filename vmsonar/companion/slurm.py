@@ -47,10 +47,9 @@ class Questions:
     def __init__(self, programs: Programs, settings: Settings) -> None:
         self._programs = programs
         self._settings = settings
-        #: Hashes of the rows of the last answer: what it holds again is no news.
-        self._told: set[int] = set()
-        #: The hour in which everything that is not over was told, and the cluster as it was told last.
-        self._hour: int | None = None
+        #: Hashes of the rows of the last answer, and the hour in which each was there: what it holds again is no news.
+        self._told: dict[int, int] = {}
+        #: The cluster as it was told last, and in which hour.
         self._cluster: tuple[int, list[ClusterRow]] | None = None
         self._name: str | None = None
         self._fields: tuple[str, ...] = ()
@@ -71,7 +70,7 @@ class Questions:
 
     def forget(self) -> None:
         """A new recorder is told everything, as far back as the last one was answered."""
-        self._told, self._cluster = set(), None
+        self._told, self._cluster = {}, None
 
     def _ask_config(self) -> Iterator[WireMessage]:
         for line in () if self._name else self._programs.lines("scontrol", "show", "config"):
@@ -115,7 +114,7 @@ class Questions:
         ]
         if self._settings.jobs == "node":
             words.append(f"--nodelist={socket.gethostname().partition('.')[0]}")
-        told: set[int] = set()
+        told: dict[int, int] = {}
         news: list[BatchJobRow] = []
         size = strange = 0
         cut: NotSacct | None = None
@@ -129,11 +128,12 @@ class Questions:
                         continue
                     encoded = _encode(row)
                     mark = hash(encoded)
-                    is_due = mark not in self._told or (hour != self._hour and row.job_state not in OVER)
+                    before = self._told.get(mark)
+                    is_due = before is None or (before != hour and row.job_state not in OVER)
                     if is_due and mark not in told:
                         news.append(row)
                         size += len(encoded)
-                    told.add(mark)
+                    told[mark] = hour
                     if len(news) == _ROWS_PER_LINE or size > _BYTES_PER_LINE:
                         yield BatchJobs(rows=news)
                         news, size = [], 0
@@ -141,9 +141,10 @@ class Questions:
                 cut = error
         if news:
             yield BatchJobs(rows=news)
-        self._hour = hour
         if cut is not None:
-            self._told |= told  # what was told of an answer that breaks off is no news the next time
+            # What was told of an answer that breaks off is no news the next time; what lies behind the break may be.
+            recent = hour - int(_LONGEST // 3600)
+            self._told = {mark: seen for mark, seen in (self._told | told).items() if seen >= recent}
             raise cut
         self._fields, self._told, self._answered = fields, told, began
         if strange:

@@ -13,7 +13,7 @@ _CONTAINER = re.compile(
 _SLURM = re.compile(
     r"/(?:[^/]*slurmstepd\.scope|slurm(?:_[^/]*)?/uid_\d+)/"
     r"(?:job_(?P<job>\d{1,10})|(?P<sluid>s[0-9A-HJKMNP-TV-Z]{8,24}))(?=/|$)"
-    r"(?:/step_(?P<step>\w{1,24})(?=/|$)(?P<daemon>/slurm$)?)?",
+    r"(?:/step_(?P<step>\w{1,24})(?=/|$)(?:(?P<daemon>/slurm$)|(?:/user)?/task_(?P<task>\d{1,9})(?=/|$))?)?",
     re.ASCII,
 )
 # Below their own manager users name groups as they like.
@@ -37,12 +37,16 @@ CHARGED = ("memory", "pids", "cpu")
 
 
 class BatchStep(NamedTuple):
-    """The step of a batch job that a process works for, by its number or its SLUID, and what told it."""
+    """The step of a batch job that a process works for, by its number or its SLUID, and what told it.
+
+    The task is its number in the whole step, on whatever node: the rank of MPI, as a rule.
+    """
 
     job: str | None
     step: str | None
     sluid: str | None = None
     source: str = "cgroup"
+    task: int | None = None
 
 
 class Unit(NamedTuple):
@@ -80,7 +84,9 @@ def membership(text: bytes) -> Membership:
         matches = list(_containers_in(path))
         if len(matches) > depth:
             depth, found = len(matches), matches[-1]
-    batch = next((told for path in distinct if (told := batch_step(path)) is not None), None)
+    # With v1 only some controllers have groups for tasks.
+    steps = (told for path in distinct if (told := batch_step(path)) is not None)
+    batch = max(steps, key=lambda told: told.task is not None, default=None)
     charged = tuple(by_controller.get(name, by_controller.get("")) for name in CHARGED)
     units = tuple(dict.fromkeys(unit for path in distinct for unit in _units_in(path)))
     if found is None:
@@ -110,7 +116,10 @@ def container_path(path: str, container_id: str) -> str | None:
 def batch_step(path: str) -> BatchStep | None:
     """The innermost one; a step daemon works for no job."""
     told = [match for match in _slurm_in(path) if not match["daemon"]]
-    return BatchStep(told[-1]["job"], told[-1]["step"], told[-1]["sluid"]) if told else None
+    if not told:
+        return None
+    job, step, sluid, task = told[-1].group("job", "step", "sluid", "task")
+    return BatchStep(job, step, sluid, task=int(task) if task else None)
 
 
 def _slurm_in(path: str) -> list[re.Match[str]]:

@@ -235,6 +235,10 @@ class JobInfoRow(Owner, kw_only=True):
     batch_step: Annotated[
         Text | None, about("step of the batch job: batch, extern, interactive or a number")
     ] = None
+    batch_task: Annotated[
+        Ident | None,
+        about("task of that step, counted over all nodes: the rank of MPI; of /task_N in its cgroup path"),
+    ] = None
     batch_source: Annotated[
         Choice | None,
         about("what told the batch job: cgroup, or ancestor (its step daemon, whose descendant it is)"),

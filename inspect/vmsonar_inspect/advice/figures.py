@@ -1,7 +1,7 @@
 """The figures that rules compare: how each is written, and what it is for a machine, job, container or GPU."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from msgspec.structs import asdict
@@ -18,6 +18,7 @@ from vmsonar_inspect.facts.model import (
     Machine,
     NodeUse,
     ProgramEnds,
+    StepUse,
     Use,
 )
 from vmsonar_inspect.facts.network import LinkUse, ShareContext, ShareUse
@@ -37,11 +38,11 @@ _BY_WRITER: dict[units.Writer, str] = {
         killed_at_limit forks_refused processes_limit inodes_total inodes_free_least ends failed failed_in_a_row
         machine_gpus short_jobs share_operations share_operations_rate share_waiting_mean share_timeouts
         strays allocated_gpus used_gpus untouched_gpus share_retransmissions link_exceeded link_drops link_errors
-        batch_machines cut_short
+        batch_machines cut_short given_nodes tasks
     """,
     units.cores: """
         cores_mean cores_median cores_p95 cores_peak others_cores_mean quota_cores wanted_cores short_cores_mean
-        allocated_cpus busiest_machine_cores
+        allocated_cpus given_cores_used busiest_machine_cores
     """,
     units.share: """
         cores_share_mean cores_share_p95 node_busy_mean steal_share_mean pressure_cpu_mean
@@ -53,18 +54,18 @@ _BY_WRITER: dict[units.Writer, str] = {
         memory_share_median saturated_share paired_share waited_share short_share
         share_metadata_share share_retransmitted_share share_traffic_share blocked_share
         link_dropped_share link_throttled_share allocated_cpus_share allocated_memory_share time_limit_share
-        busiest_machine_share
+        busiest_machine_share task_balance
     """,
     units.size: """
         memory_median memory_p95 memory_peak memory_total memory_limit memory_charged_peak gpu_memory_peak
         disk_total disk_free disk_free_least share_bytes_per_operation share_bytes home_write_bytes
-        disk_write_bytes job_write_bytes allocated_memory
+        disk_write_bytes job_write_bytes allocated_memory given_memory_used
     """,
     units.rate: "io_rate_mean fill_rate late_fill_rate",
     units.percent: "gpu_util_mean gpu_util_p95 machine_gpu_util_mean",
     units.duration: """
         seconds fill_seconds seconds_to_full failed_seconds failed_gap idle_seconds short_runtime_median time_limit
-        runtime outlived_seconds
+        runtime outlived_seconds task_cpu_mean task_cpu_peak
     """,
     units.latency: "share_operation_seconds share_slowest_seconds process_cpu_mean",
     units.quantity: """
@@ -184,7 +185,8 @@ def job_figures(job: JobUse, context: JobContext, machine: Machine, use: NodeUse
         "held_gib_hours": _hours(ratio(job.memory_bytes.mean, GIB), seconds),
         "machine_gpu_hours": _hours(machine.gpus, seconds),
         "waited_core_hours": _hours(missed, seconds),
-        **_given(job, machine),
+        "idle_gpu_hours": _idle_gpu_hours(job, [job]),
+        **_lived(job),
         "wanted_cores": context.wanted_cores,
         "waited_share": None if missed is None else ratio(max(0.0, missed), context.wanted_cores) or 0.0,
         "saturated_share": context.saturated_share,
@@ -229,9 +231,9 @@ def job_figures(job: JobUse, context: JobContext, machine: Machine, use: NodeUse
 
 #: The fields of a job whose marks its figures have.
 _MARKED_LIKE = {
-    "cpu_seconds": ("cores_mean", "cores_median", "cores_p95", "cores_peak"),
+    "cpu_seconds": ("cores_mean", "cores_median", "cores_p95", "cores_peak", "given_cores_used"),
     "memory_bytes.median": ("memory_mean", "memory_median", "memory_p95"),
-    "memory_bytes.peak": ("memory_peak",),
+    "memory_bytes.peak": ("memory_peak", "given_memory_used"),
     "write_bytes": ("io_rate_mean", "io_share"),
 }
 
@@ -348,36 +350,71 @@ def program_figures(ends: ProgramEnds) -> Figures:
 _SHORT = 60
 
 
-def _idle_gpu_hours(job: JobUse) -> float | None:
+def _idle_gpu_hours(job: JobUse, parts: Sequence[JobUse], given: float | None = None) -> float | None:
     """Of the GPUs that it was given, or was seen on where nobody said so."""
-    gpus = max(len(job.gpus), job.allocated_gpus or 0)
-    if not gpus or job.observed_seconds is None:
+    gpus = max(sum(len(part.gpus) for part in parts), given or 0)
+    seconds = job.observed_seconds
+    if not gpus or seconds is None:
         return None
-    return max(0.0, gpus * job.observed_seconds - (job.gpu_seconds or 0.0)) / 3600
+    return max(0.0, gpus * seconds - sum(part.gpu_seconds or 0.0 for part in parts)) / 3600
 
 
-def _given(job: JobUse, machine: Machine) -> Figures:
-    """What a batch job was given, beside what it used of it."""
-    peak = job.memory_peak_high_bytes or job.memory_bytes.peak
-    idle = _less(job.allocated_cpus, job.cores.p95)
-    # Without a card that was read nobody knows who used one.
-    used_gpus = float(len(job.gpus)) if machine.gpus else None
+def _lived(job: JobUse) -> Figures:
+    """What a batch job had of its time."""
     return {
-        "allocated_cpus": job.allocated_cpus,
-        "allocated_cpus_share": ratio(job.cores.p95, job.allocated_cpus),
-        "held_core_hours": _hours(idle, job.observed_seconds),
-        "allocated_memory": job.allocated_memory_bytes,
-        "allocated_memory_share": ratio(peak, job.allocated_memory_bytes),
-        "allocated_gpus": job.allocated_gpus,
-        "used_gpus": used_gpus,
-        "untouched_gpus": _less(job.allocated_gpus, used_gpus),
-        "idle_gpu_hours": _idle_gpu_hours(job),
         "runtime": job.runtime_seconds if job.ended else None,
         "time_limit": job.time_limit_seconds,
         "time_limit_share": ratio(job.runtime_seconds, job.time_limit_seconds) if job.ended else None,
         "cut_short": float(not (job.job_state in _WHOLE or (job.job_state == "RUNNING" and not job.ended))),
         "outlived_seconds": job.outlived_seconds,
     }
+
+
+def given_figures(job: JobUse, parts: Sequence[JobUse], machines: Mapping[str, Machine]) -> Figures:
+    """What a batch job was given, beside what it used of it on all its nodes.
+
+    Slurm need not have divided it evenly: unless all of them were opened nothing is said.
+    """
+    nodes = job.nodes or 1
+    if len(parts) != nodes or len({part.hostname for part in parts}) != nodes:
+        return {}
+    cores = _sum(part.cores.p95 for part in parts)
+    memory = _sum(part.memory_bytes.peak for part in parts)
+    most_memory = _sum(part.memory_peak_high_bytes or part.memory_bytes.peak for part in parts)
+    # Without a card that was read nobody knows who used one.
+    is_seen = all(machines[part.archive or ""].gpus for part in parts)
+    used_gpus = float(sum(len(part.gpus) for part in parts)) if is_seen else None
+    return {
+        "given_nodes": nodes,
+        "allocated_cpus": job.allocated_cpus,
+        "given_cores_used": cores,
+        "allocated_cpus_share": ratio(cores, job.allocated_cpus),
+        "held_core_hours": _hours(_less(job.allocated_cpus, cores), job.observed_seconds),
+        "allocated_memory": job.allocated_memory_bytes,
+        "given_memory_used": memory,
+        "allocated_memory_share": ratio(most_memory, job.allocated_memory_bytes),
+        "allocated_gpus": job.allocated_gpus,
+        "used_gpus": used_gpus,
+        "untouched_gpus": _less(job.allocated_gpus, used_gpus),
+        "idle_gpu_hours": _idle_gpu_hours(job, parts, job.allocated_gpus),
+    }
+
+
+def task_figures(steps: Sequence[StepUse]) -> Figures:
+    """How evenly the tasks of the busiest step worked, as far as they were seen."""
+    several = (step.tasks for step in steps if len(step.tasks) > 1)
+    used = max(([task.cpu_seconds or 0.0 for task in tasks] for tasks in several), key=sum, default=[])
+    if not used:
+        return {}
+    mean, most = sum(used) / len(used), max(used)
+    told = len(used), mean, most, ratio(mean, most)
+    return dict(zip(("tasks", "task_cpu_mean", "task_cpu_peak", "task_balance"), told, strict=True))
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    """Of all; None where one is not known."""
+    found = list(values)
+    return None if None in found else sum(value or 0.0 for value in found)
 
 
 #: States of a job that ended by itself or had all its time: its use is what it needs.

@@ -1,12 +1,14 @@
 """Batch jobs: all their process groups as one job with one total, what they were given, and the steps below."""
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from math import inf
+from typing import Any
 
 import msgspec
 
-from vmsonar_inspect.facts.model import NOTHING, Ending, JobUse, StepUse, Use
+from vmsonar_inspect.facts.model import NOTHING, Ending, JobUse, StepUse, TaskUse, Use
 from vmsonar_inspect.facts.queries import (
     JOB_KEY,
     Key,
@@ -40,8 +42,17 @@ _PROFILES = f"""
     FROM moments GROUP BY {_KEY}"""  # noqa: S608
 
 _CHARGED = """
-    SELECT archive, batch_job, MAX(memory_peak) AS peak FROM cgroup
-    WHERE cgroup_kind = 'slurm' AND batch_step IS NULL GROUP BY ALL"""
+    SELECT archive, batch_job, batch_step, MAX(memory_peak) AS peak FROM cgroup
+    WHERE cgroup_kind = 'slurm' GROUP BY ALL"""
+
+_STEP_PEAKS = f"""
+    SELECT {_KEY}, step, MAX(memory) AS peak
+    FROM (
+        SELECT g.archive, g.boot, g.leader_pgid AS pgid, g.leader_start AS start_ticks, g.step, r.run, r.seq,
+            SUM(r.memory) AS memory
+        FROM job_rates AS r JOIN batch_groups AS g USING ({_KEY})
+        GROUP BY ALL
+    ) GROUP BY ALL"""  # noqa: S608
 
 
 def merge_batches(queries: Queries, jobs: dict[Key, JobUse]) -> dict[Key, JobUse]:
@@ -52,9 +63,11 @@ def merge_batches(queries: Queries, jobs: dict[Key, JobUse]) -> dict[Key, JobUse
     numbers = {job.sluid: job.job for job in jobs.values() if job.sluid and job.job != job.sluid}
     batches = grouped(groups, lambda key: (*key[:2], numbers.get(jobs[key].job, jobs[key].job)))
     leaders = {key: min(keys, key=lambda key: key[::-1]) for keys in batches.values() for key in keys}
-    queries.merge_groups(leaders)
+    queries.merge_groups(leaders, {key: jobs[key].batch_step for key in leaders})
     profiles = queries.by(JOB_KEY, _PROFILES)
-    charged = queries.by(("archive", "batch_job"), _CHARGED) if queries.has("cgroup") else {}
+    sampled = queries.by((*JOB_KEY, "step"), _STEP_PEAKS)
+    by_group = ("archive", "batch_job", "batch_step")
+    charged = queries.by(by_group, _CHARGED) if queries.has("cgroup") else {}
     records = queries.rows("SELECT * FROM latest_batch_job") if queries.has("batch_job") else []
     told = grouped(records, lambda record: record["batch_job"])
     merged = {key: job for key, job in jobs.items() if key not in leaders}
@@ -64,8 +77,14 @@ def merge_batches(queries: Queries, jobs: dict[Key, JobUse]) -> dict[Key, JobUse
             _profile(whole, profiles.get(leaders[keys[0]], {}))
         # Its control group has the job's number or its SLUID as a name.
         for each in {name, *(jobs[key].sluid for key in keys)}:
-            if peak := charged.get((archive, each), {}).get("peak"):
+            if peak := charged.get((archive, each, None), {}).get("peak"):
                 whole.memory_charged_peak_bytes = number(peak)
+            for step in whole.steps:
+                if peak := charged.get((archive, each, step.step), {}).get("peak") if step.step else None:
+                    step.memory_charged_peak_bytes = number(peak)
+        for step in whole.steps:
+            at_once = number(sampled.get((*leaders[keys[0]], step.step), {}).get("peak"))
+            step.memory_peak_bytes = max(step.memory_peak_bytes or 0.0, at_once or 0.0) or None
         record = _record_of(whole, told.get(name, []))
         if record is not None:
             _add_record(whole, record)
@@ -79,6 +98,7 @@ def _merged(groups: Sequence[JobUse], name: str) -> JobUse:
     whole = msgspec.structs.replace(busiest, job=name, steps=_steps(groups))
     if len(groups) == 1:
         return whole
+    whole.batch_task = None
     if len(whole.steps) > 1:
         whole.batch_step = None
     for field in ("cpu_seconds", "read_bytes", "write_bytes"):
@@ -131,17 +151,15 @@ def _profile(whole: JobUse, row: Record) -> None:
 
 
 def _add_record(whole: JobUse, told: Record) -> None:
-    """What Slurm says of it; what was asked for and given on several nodes is divided evenly: this is one of them."""
-    nodes = told["allocated_nodes"] or 1
-    whole.job_name, whole.job_state = told["job_name"], told["job_state"]
+    """What Slurm says of it: amounts are those of all its nodes, of which this is one."""
+    whole.cluster, whole.job_name, whole.job_state = told["cluster_name"], told["job_name"], told["job_state"]
     whole.account, whole.project = told["account"], told["project"]
     if told["array_task"] is not None:
         whole.array_task = f"{told['array_job']}_{told['array_task']}"
     whole.nodes = told["allocated_nodes"]
     for when in ("requested", "allocated"):
         for field, column in (("cpus", "cpus"), ("memory_bytes", "memory"), ("gpus", "gpus")):
-            amount = told[f"{when}_{column}"]
-            setattr(whole, f"{when}_{field}", None if amount is None else amount / nodes)
+            setattr(whole, f"{when}_{field}", number(told[f"{when}_{column}"]))
     whole.time_limit_seconds = number(told["time_limit"])
     if told["start_time"] is not None and told["submit_time"] is not None:
         whole.queued_seconds = max(0.0, (told["start_time"] - told["submit_time"]).total_seconds())
@@ -169,20 +187,36 @@ def _steps(groups: Sequence[JobUse]) -> list[StepUse]:
     """A row for each step, in the order in which they began."""
     found = []
     for step, members in grouped(groups, lambda job: job.batch_step).items():
-        peaks = [job.memory_bytes.peak for job in members]
-        found.append(
-            StepUse(
-                step=step,
-                groups=len(members),
-                command=max(members, key=lambda job: job.cpu_seconds or 0.0).command,
-                started=min((job.started for job in members if job.started), default=None),
-                cpu_seconds=total(job.cpu_seconds for job in members),
-                # Of several groups no more is known here than the largest.
-                memory_peak_bytes=max((peak for peak in peaks if peak is not None), default=None),
-                gpu_seconds=total(job.gpu_seconds for job in members),
-            )
-        )
+        of_tasks = grouped((job for job in members if job.batch_task is not None), lambda job: job.batch_task)
+        tasks = [
+            TaskUse(task=task or 0, hostname=theirs[0].hostname, **_part(theirs))
+            for task, theirs in sorted(of_tasks.items(), key=lambda item: item[0] or 0)
+        ]
+        found.append(StepUse(step=step, tasks=tasks, **_part(members)))
     return found
+
+
+def steps_over(parts: Sequence[JobUse]) -> list[StepUse]:
+    """The steps of a job on all its machines, with all tasks side by side."""
+    found = []
+    every = (step for part in parts for step in part.steps)
+    for name, steps in grouped(every, lambda step: step.step).items():
+        tasks = sorted((task for each in steps for task in each.tasks), key=lambda task: task.task)
+        found.append(StepUse(step=name, tasks=tasks, **_part(steps)))
+    return found
+
+
+def _part(members: Sequence[Any]) -> dict[str, Any]:
+    """What process groups, or a step on several machines, used together; of memory the most of one group."""
+    peaks = (each.memory_bytes.peak for each in members if isinstance(each, JobUse))
+    return {
+        "groups": sum(getattr(each, "groups", 1) for each in members),
+        "memory_peak_bytes": max((peak for peak in peaks if peak is not None), default=None),
+        "command": max(members, key=lambda each: each.cpu_seconds or 0.0).command,
+        "started": min((each.started for each in members if each.started), default=None),
+        "cpu_seconds": total(each.cpu_seconds for each in members),
+        "gpu_seconds": total(each.gpu_seconds for each in members),
+    }
 
 
 def _all_told(groups: Sequence[JobUse]) -> bool:
@@ -204,20 +238,21 @@ def _runtime(lives: Sequence[tuple[datetime | None, float | None]]) -> float | N
 
 
 def _record_of(whole: JobUse, records: Sequence[Record]) -> Record | None:
-    """What Slurm told of it; of clusters that number alike the one whose job ran at that time, or none of them."""
+    """What Slurm told of it; of clusters that number alike the one whose job ran then and there, or none of them."""
     mine = [record for record in records if record["user_name"] in (whole.user, None)]
     mine.sort(key=lambda record: record["user_name"] is None)
-    if len({record["cluster_name"] for record in mine}) > 1:
-        mine = [record for record in mine if _met(whole, record)]
+    for is_it in (_met, _had):
+        if len({record["cluster_name"] for record in mine}) > 1:
+            mine = [record for record in mine if is_it(whole, record)]
     return mine[0] if len({record["cluster_name"] for record in mine}) == 1 else None
 
 
 def count_jobs(jobs: Iterable[JobUse]) -> int:
     """How many jobs: the rows of a batch job on several machines at the same time are one."""
     count = 0
-    for (source, _, _), rows in grouped(jobs, lambda job: (job.job_source, job.job, job.user)).items():
+    for rows in grouped(jobs, lambda job: (job.job_source, job.cluster, job.job, job.user)).values():
         spans = sorted((job.first, job.last) for job in rows if job.first and job.last)
-        if source != SLURM or not spans:
+        if rows[0].job_source != SLURM or not spans:
             count += len(rows)
             continue
         until = None
@@ -240,6 +275,7 @@ def over_machines(parts: Sequence[JobUse]) -> JobUse:
     whole.started = min((part.started for part in parts if part.started), default=None)
     whole.first = min((part.first for part in parts if part.first), default=None)
     whole.last = max((part.last for part in parts if part.last), default=None)
+    whole.steps = steps_over(parts)
     whole.ended = all(part.ended for part in parts)
     whole.runtime_seconds = _runtime([(part.started, part.runtime_seconds) for part in parts])
     if whole.cpu_seconds is not None and whole.runtime_seconds:
@@ -247,10 +283,13 @@ def over_machines(parts: Sequence[JobUse]) -> JobUse:
     return whole
 
 
-_SAME = ("job", "series_id", "job_source", "array_task", "job_name", "job_state", "account", "project", "nodes",
-         "time_limit_seconds", "queued_seconds", "user_id", "user", "program", "label", "command")  # fmt: skip
-_ADDED = ("gpu_seconds", "memory_byte_seconds", "processes_seen", "requested_cpus", "requested_memory_bytes",
-          "requested_gpus", "allocated_cpus", "allocated_memory_bytes", "allocated_gpus")  # fmt: skip
+_GRANTED = tuple(
+    f"{when}_{what}" for when in ("requested", "allocated") for what in ("cpus", "memory_bytes", "gpus")
+)
+_SAME = ("job", "series_id", "job_source", "cluster", "array_task", "job_name", "job_state", "account", "project",
+         "nodes", "time_limit_seconds", "queued_seconds", "user_id", "user", "program", "label", "command",
+         *_GRANTED)  # fmt: skip
+_ADDED = ("gpu_seconds", "memory_byte_seconds", "processes_seen")
 
 
 def _met(job: JobUse, record: Record) -> bool:
@@ -259,6 +298,31 @@ def _met(job: JobUse, record: Record) -> bool:
     if start is None or job.started is None or job.last is None:
         return False
     return bool(start <= job.last + _CLOCKS and (end is None or job.started <= end + _CLOCKS))
+
+
+def _had(job: JobUse, record: Record) -> bool:
+    """Whether the job had this machine, whose NodeName is taken to be its short host name."""
+    host = (job.hostname or "").partition(".")[0]
+    for item in _NODES.findall(record["node_names"] or ""):
+        parts = _RANGES.split(item)
+        found = re.fullmatch("([0-9]+)".join(map(re.escape, parts[::2])), host)
+        if found is not None and all(map(_lies_in, found.groups(), parts[1::2])):
+            return True
+    return False
+
+
+#: One name of a list such as r[1-2]c[01-10],gpu7; its ranges; and a range.
+_NODES = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
+_RANGES = re.compile(r"\[([^\]]*)\]")
+_SPAN = re.compile(r"([0-9]+)(?:-([0-9]+))?")
+
+
+def _lies_in(digits: str, ranges: str) -> bool:
+    """Numbers are as long as the least of their span, or longer where they need to be."""
+    return any(
+        int(low) <= int(digits) <= int(high or low) and len(digits) == max(len(low), len(str(int(digits))))
+        for low, high in _SPAN.findall(ranges)
+    )
 
 
 def summed(field: str, flag: str, jobs: Sequence[JobUse]) -> dict[str, float | None]:

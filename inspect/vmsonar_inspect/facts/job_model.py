@@ -73,20 +73,40 @@ class Ending(msgspec.Struct, kw_only=True, frozen=True):
     is_coincidence: Annotated[bool, about("nothing but the time speaks for the cause")] = False
 
 
-class StepUse(AnswerPart):
-    """One step of a batch job, on one node."""
+class _PartUse(AnswerPart):
+    """What one part of a batch job used."""
 
-    step: Annotated[str | None, TEXT, titled("step"), about("batch, extern, interactive or a number")]
-    groups: Annotated[int, COUNT, titled("process groups")]
-    command: Annotated[str | None, TEXT, titled("command")]
-    started: Annotated[datetime | None, TIME, titled("started")]
-    cpu_seconds: Annotated[float | None, BUSY, titled("CPU time")]
-    memory_peak_bytes: Annotated[float | None, BYTES, titled("memory peak"), about("of its largest group")]
-    gpu_seconds: Annotated[float | None, BUSY, titled("GPU time")]
+    groups: Annotated[int, COUNT, titled("process groups")] = 0
+    command: Annotated[str | None, TEXT, titled("command")] = None
+    started: Annotated[datetime | None, TIME, titled("started")] = None
+    cpu_seconds: Annotated[float | None, BUSY, titled("CPU time")] = None
+    memory_peak_bytes: Annotated[
+        float | None, BYTES, titled("memory peak"), about("of several groups at least: their highest sample")
+    ] = None
+    gpu_seconds: Annotated[float | None, BUSY, titled("GPU time")] = None
 
 
-_ASKED = about("asked for, for this node: of several nodes an even part")
-_GIVEN = about("given on this node; of several nodes an even part")
+class TaskUse(_PartUse):
+    """One task of a step: a rank of MPI, as a rule."""
+
+    task: Annotated[int, NUMBER, titled("task"), about("its number in the step, on whatever node")] = 0
+    hostname: Annotated[str | None, TEXT, titled("machine")] = None
+
+
+class StepUse(_PartUse):
+    """One step of a batch job."""
+
+    step: Annotated[str | None, TEXT, titled("step"), about("batch, extern, interactive or a number")] = None
+    memory_charged_peak_bytes: Annotated[
+        float | None, BYTES, titled("memory charged"), about("of its control group, page cache included")
+    ] = None
+    tasks: Annotated[
+        list[TaskUse], about("by number; empty where no control group tells which process is whose")
+    ] = msgspec.field(default_factory=list)
+
+
+_ASKED = about("asked for, on all its nodes together")
+_GIVEN = about("given on all its nodes together: see `nodes`")
 
 
 class JobUse(AnswerPart):
@@ -98,10 +118,12 @@ class JobUse(AnswerPart):
     hostname: Annotated[str | None, TEXT, titled("machine")] = None
     job_source: str | None = None
     batch_step: Annotated[str | None, TEXT, about("of a single process group")] = None
+    batch_task: Annotated[int | None, NUMBER, about("of a single process group")] = None
     sluid: str | None = None
     steps: Annotated[list[StepUse], about("of a batch job; their sum is the job")] = msgspec.field(
         default_factory=list
     )
+    cluster: Annotated[str | None, TEXT, about("whose batch job it is, as Slurm tells")] = None
     job_name: Annotated[str | None, TEXT, titled("name", missing=""), about("as Slurm tells")] = None
     job_state: Annotated[str | None, CHOICE, about("as Slurm tells")] = None
     array_task: Annotated[str | None, about("number of the array and of the task in it, such as 3_5")] = None

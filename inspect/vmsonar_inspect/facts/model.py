@@ -23,6 +23,7 @@ from vmsonar_inspect.facts.job_model import (
     ProgramUse,
     StepUse,
     StoryMoment,
+    TaskUse,
 )  # fmt: skip
 from vmsonar_inspect.facts.machine_model import (
     ContainerUse,
@@ -64,7 +65,7 @@ __all__ = [
     "ANSWER", "ARCHIVE", "BYTES", "CORES", "COUNT", "ENERGY", "NOTHING", "PERCENT", "SECONDS", "SHARE", "TEXT", "TIME",
     "Advice", "AnswerPart", "ContainerUse", "Coverage", "Ending", "Energy", "EnergyUse", "FilesystemUse", "Gap",
     "GpuUse", "GroupUse", "Happening", "JobUse", "Machine", "MachineEnd", "Moment", "NodeUse", "ProcessUse",
-    "ProgramEnds", "ProgramUse", "Severity", "Size", "StepUse", "Story", "StoryMoment", "Use", "Verdict",
+    "ProgramEnds", "ProgramUse", "Severity", "Size", "StepUse", "Story", "StoryMoment", "TaskUse", "Use", "Verdict",
 ]  # fmt: skip
 
 

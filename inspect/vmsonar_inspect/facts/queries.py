@@ -59,11 +59,13 @@ class Queries:
             self.connection.execute(_MERGE_MEMBERS)
             self._kept.add("merged_members")
 
-    def merge_groups(self, leaders: dict[Key, Key]) -> None:
+    def merge_groups(self, leaders: dict[Key, Key], steps: dict[Key, str | None]) -> None:
         """From now on the members of these groups are those of the group that stands for all of them."""
         self.leaders = leaders
-        columns = f"{JOB_KEY_COLUMNS}, leader_pgid BIGINT, leader_start BIGINT"
-        self.keep("batch_groups", columns, [(*key, *leader[2:]) for key, leader in leaders.items()])
+        columns = f"{JOB_KEY_COLUMNS}, leader_pgid BIGINT, leader_start BIGINT, step VARCHAR"
+        self.keep(
+            "batch_groups", columns, [(*key, *leader[2:], steps[key]) for key, leader in leaders.items()]
+        )
         self._kept.discard("merged_members")
         if "job_members" in self._kept:
             self.require_members()

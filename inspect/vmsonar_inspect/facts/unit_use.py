@@ -66,7 +66,7 @@ class UnitUse(AnswerPart):
 
 
 _UNITS = f"""
-    SELECT archive, cgroup, cgroup_kind, MAX(unit_name) AS unit_name, MAX(batch_job) AS batch_job,
+    SELECT archive, cgroup, cgroup_kind, MAX(unit_name) AS unit_name, MIN(batch_job) AS batch_job,
         MAX(batch_step) AS batch_step, MIN(time) AS first, MAX(time) AS last, SUM(interval_seconds) AS seconds,
         SUM(cpu_seconds) AS cpu_seconds, {use_columns("cpu_cores", "cores")},
         {use_columns("memory_working", "memory_bytes")}, {weighted_mean("throttled_share")} AS throttled_share,

@@ -9,17 +9,19 @@ from vmsonar_inspect.advice.figures import (
     batch_figures,
     container_figures,
     filesystem_figures,
+    given_figures,
     gpu_figures,
     job_figures,
     link_figures,
     program_figures,
     share_context_figures,
     share_figures,
+    task_figures,
     user_figures,
 )
 from vmsonar_inspect.advice.verdicts import by_cost, job_advice, judge, machine_advice, one_per_cause
 from vmsonar_inspect.facts import model, units
-from vmsonar_inspect.facts.batches import SLURM, over_machines
+from vmsonar_inspect.facts.batches import SLURM, over_machines, steps_over
 from vmsonar_inspect.facts.jobs import JobContext
 from vmsonar_inspect.facts.network import ShareContext
 from vmsonar_inspect.facts.queries import Key, grouped
@@ -110,10 +112,9 @@ class Inspection(Recorded):
             **self._own_limit(key),
             **share_context_figures(job, self._share_contexts.get(key, ShareContext()), context.disk_bytes),
         }
-        if (figures["untouched_gpus"] or 0) > 0 and key[0] in self.veiled_gpus:
-            figures |= {"used_gpus": None, "untouched_gpus": None}
         if len(parts := self._parts(key)) > 1:
             figures |= batch_figures(job, parts)
+        figures |= self._given(job, parts)
         if (box := self._boxes.get(job.container_id or "")) is not None:
             figures["throttled_share"] = box.throttled_share
             figures["memory_limit"] = None if box.killed_below_limit else box.memory_limit_bytes
@@ -125,15 +126,28 @@ class Inspection(Recorded):
                 verdict.figures = {name: value for name, value in own if not name.startswith(_OF_OTHERS)}
         return advice
 
+    def _given(self, job: model.JobUse, parts: Sequence[model.JobUse]) -> Figures:
+        """What it was given on all its nodes together, and its tasks, are judged once, where it did most."""
+        figures: dict[str, float | None] = {}
+        if _did_most(job, parts):
+            figures.update(task_figures(steps_over(parts)))
+        parts = parts if (job.nodes or 1) > 1 else [job]
+        if _did_most(job, parts):
+            figures.update(given_figures(job, parts, self.machines))
+        is_veiled = any(part.archive in self.veiled_gpus for part in parts)
+        if is_veiled and (figures.get("untouched_gpus") or 0) > 0:
+            figures |= {"used_gpus": None, "untouched_gpus": None}
+        return figures
+
     @cached_property
-    def _batches(self) -> dict[tuple[str, str | None], list[model.JobUse]]:
+    def _batches(self) -> dict[tuple[str | None, ...], list[model.JobUse]]:
         jobs = (job for job in self._jobs.values() if job.job_source == SLURM)
-        return grouped(jobs, lambda job: (job.job, job.user))
+        return grouped(jobs, _batch_key)
 
     def _parts(self, key: Key) -> list[model.JobUse]:
         """A batch job on each machine that was opened; its number may have been another's at another time."""
         job = self._jobs[key]
-        others = self._batches[job.job, job.user] if job.job_source == SLURM else []
+        others = self._batches[_batch_key(job)] if job.job_source == SLURM else []
         return [job, *(each for each in others if each.archive != job.archive and _met(job, each))]
 
     def _words_for_others(self, key: Key, figures: Figures) -> dict[str, str] | None:
@@ -210,6 +224,14 @@ class Inspection(Recorded):
         )
         is_proven = job.ending.is_proven and job.ending.cause in ("memory_limit", "machine_memory")
         return max(told, int(is_proven))
+
+
+def _did_most(job: model.JobUse, parts: Sequence[model.JobUse]) -> bool:
+    return job is max(parts, key=lambda part: (part.cpu_seconds or 0.0, part.archive or ""))
+
+
+def _batch_key(job: model.JobUse) -> tuple[str | None, ...]:
+    return job.cluster, job.job, job.user
 
 
 def _met(one: model.JobUse, other: model.JobUse) -> bool:

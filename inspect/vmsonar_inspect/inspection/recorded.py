@@ -124,9 +124,10 @@ class Recorded:
     def _jobs(self) -> dict[Key, model.JobUse]:
         """Every job, without its energy."""
         found = query_jobs(self.queries, self.settings.programs, self.container_names, self.deep)
-        found = merge_batches(self.queries, found)
         for key, job in found.items():
             job.hostname = self.machines[key[0]].hostname
+        found = merge_batches(self.queries, found)
+        for key, job in found.items():
             if job.ending.source is None:
                 job.ending = self._ends.of_job(key, job)
         return found

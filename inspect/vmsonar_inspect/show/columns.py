@@ -22,6 +22,7 @@ from vmsonar_inspect.facts.model import (
     ProcessUse,
     ProgramUse,
     StepUse,
+    TaskUse,
 )
 from vmsonar_inspect.facts.network import LinkUse, ShareUse
 from vmsonar_inspect.facts.unit_use import UnitUse
@@ -300,6 +301,16 @@ _STEPS = (
     Column("groups", 3),
     Column("cpu_seconds", 1),
     Column("memory_peak_bytes", 2),
+    Column("memory_charged_peak_bytes", 4, optional=True),
+    Column("gpu_seconds", 6, optional=True),
+    Column("command", 7, least=12),
+)
+
+_TASKS = (
+    Column("task", 0),
+    Column("hostname", 3, widest=28),
+    Column("cpu_seconds", 1),
+    Column("memory_peak_bytes", 2),
     Column("gpu_seconds", 6, optional=True),
     Column("command", 7, least=12),
 )
@@ -348,6 +359,7 @@ _VIEWS: dict[str, tuple[type[msgspec.Struct], tuple[Column, ...]]] = {
     "story programs": (ProgramUse, _STORY_PROGRAMS),
     "story nodes": (JobUse, _STORY_NODES),
     "story steps": (StepUse, _STEPS),
+    "story tasks": (TaskUse, _TASKS),
     "machines": (FleetRow, _FLEET),
 }
 

@@ -71,12 +71,17 @@ def test_what_is_no_container_is_none(text):
 
 SLUID = "sKH47TZ5X9J000"
 STEPS = [
-    ("0::/system.slice/slurmstepd.scope/job_4242/step_0/user/task_0", ("4242", "0", None)),
-    ("0::/system.slice/node7_slurmstepd.scope/job_4242/step_batch", ("4242", "batch", None)),
-    ("4:memory:/slurm/uid_1000/job_77/step_0/task_0", ("77", "0", None)),
-    ("4:memory:/slurm_node7/uid_1000/job_77/step_batch\n0::/", ("77", "batch", None)),
-    ("4:memory:/slurm/uid_1000/job_77\n0::/", ("77", None, None)),
-    (f"0::/system.slice/slurmstepd.scope/{SLUID}/step_extern/user/task_0", (None, "extern", SLUID)),
+    ("0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_12/own", ("7", "0", None, 12)),
+    ("0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_special", ("7", "0", None, None)),
+    ("0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_1x", ("7", "0", None, None)),
+    ("0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_1234567890", ("7", "0", None, None)),
+    ("5:cpuset:/slurm/uid_1/job_7/step_0\n4:memory:/slurm/uid_1/job_7/step_0/task_3", ("7", "0", None, 3)),
+    ("0::/system.slice/slurmstepd.scope/job_4242/step_0/user/task_0", ("4242", "0", None, 0)),
+    ("0::/system.slice/node7_slurmstepd.scope/job_4242/step_batch", ("4242", "batch", None, None)),
+    ("4:memory:/slurm/uid_1000/job_77/step_0/task_0", ("77", "0", None, 0)),
+    ("4:memory:/slurm_node7/uid_1000/job_77/step_batch\n0::/", ("77", "batch", None, None)),
+    ("4:memory:/slurm/uid_1000/job_77\n0::/", ("77", None, None, None)),
+    (f"0::/system.slice/slurmstepd.scope/{SLUID}/step_extern/user/task_0", (None, "extern", SLUID, 0)),
     ("0::/system.slice/slurmstepd.scope/job_7/step_batch/slurm", None),
     ("0::/system.slice/slurmstepd.scope/system", None),
     ("0::/user.slice/job_5", None),
@@ -85,14 +90,14 @@ STEPS = [
     ("0::/slurm/job_x", None),
     ("0::/slurm/uid_0/job_12345678901/step_0", None),
     ("0::/slurm/uid_0/job_5;rm/step_0", None),
-    ("0::/slurm/uid_0/job_5/step_../task_0", ("5", None, None)),
+    ("0::/slurm/uid_0/job_5/step_../task_0", ("5", None, None, None)),
 ]
 
 
 @pytest.mark.parametrize(("text", "step"), STEPS)
 def test_the_step_of_a_batch_job_is_told_by_the_path(text, step):
     batch = membership(f"{text}\n".encode()).batch
-    assert (None if batch is None else batch[:3]) == step
+    assert (None if batch is None else (*batch[:3], batch.task)) == step
 
 
 def test_a_container_in_a_batch_job_has_both():

@@ -50,6 +50,7 @@ class Machine:
         self.tree = root / "sys/fs/cgroup"
         self.tree.mkdir(parents=True)
         self.units = {}
+        self.numbers = {}
         self._config = Config(cgroups=Cgroups(kinds=list(kinds)))
         self._collector = None
         self._now = 1_000_000_000_000
@@ -88,7 +89,7 @@ class Machine:
         self._now += 1_000_000_000
         self._collector = self._collector or UnitCollector(Setup(self._config, self.host))
         tick = Tick(time=datetime(2026, 11, 16, tzinfo=UTC), boottime=self._now, boot="b", fresh=False)
-        tick.units = self.units
+        tick.units, tick.batch_numbers = self.units, self.numbers
         rows = self._collector.collect(tick).by_kind.get("cgroup", [])
         return [msgspec.json.decode(row, type=CgroupRow) for row in rows]
 
@@ -133,6 +134,23 @@ def test_job_and_step_each_have_a_row(machine):
         ("42", "0", "slurm"),
         ("42", None, "slurm"),
     }
+
+
+SLUID = "sKH47TZ5X9J000"
+
+
+def test_a_job_that_is_named_by_its_sluid_gets_its_number_when_a_daemon_tells(machine):
+    group = f"/system.slice/slurmstepd.scope/{SLUID}"
+    machine.v2(group)
+    machine.v2(f"{group}/step_extern")
+    machine.process(7, f"0::{group}/step_extern/user/task_special\n")
+    told = {(row.cgroup, row.cgroup_kind, row.batch_job, row.batch_step) for row in machine.sample()}
+    assert told == {
+        (group, "slurm", SLUID, None),
+        (f"{group}/step_extern", "slurm", SLUID, "extern"),
+    }
+    machine.numbers = {SLUID: "42"}
+    assert {(row.batch_job, row.batch_step) for row in machine.sample()} == {("42", None), ("42", "extern")}
 
 
 def test_below_v1_each_controller_counts_where_the_process_is_in_the_group(machine):

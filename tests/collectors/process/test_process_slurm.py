@@ -1,6 +1,7 @@
 """A batch job's number, from the control group in a fixture tree to the rows of the job."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.collectors.process.kernel_text import IO, TAIL
 from tests.collectors.process.recorder import recording
 from tests.parts import requires
+from vmsonar.collectors.process.jobs import Last
 from vmsonar.host.roots import Host
 
 V2 = "0::/system.slice/slurmstepd.scope/job_4242/step_0/user/task_0\n"
@@ -120,10 +122,66 @@ def test_a_sluid_gets_its_number_from_the_daemon(tmp_path: Path) -> None:
         add_step_daemon(proc, 600, b"slurmstepd: [4242.0]", f"{group}/slurm\n")
         add_child(proc, 601, 600, f"{group}/user/task_0\n")
         add_child(proc, 700, 1, f"{group}/user/task_1\n")
+        add_child(proc, 800, 1, f"0::/system.slice/slurmstepd.scope/{OTHER}/step_0/user/task_0\n")
 
     found = described(tmp_path, add)
-    assert found[601][:3] == ("4242", "slurm", "0")
-    assert found[700] == ("sKH47TZ5X9J000", "slurm", "0", "cgroup")
+    # One that was adopted into the job descends from no daemon of it.
+    assert found[601] == found[700] == ("4242", "slurm", "0", "cgroup")
+    assert found[800] == (OTHER, "slurm", "0", "cgroup")
+
+
+OTHER = "sKH47TZ5X9J001"
+
+
+@requires("root")
+def test_a_sluid_whose_daemon_came_later_gets_its_number_then(tmp_path: Path) -> None:
+    group = "0::/system.slice/slurmstepd.scope/sKH47TZ5X9J000/step_0"
+    proc, etc = tmp_path / "proc", tmp_path / "etc"
+    for folder in (proc, etc):
+        folder.mkdir()
+    add_process(proc, 1, 1, "0::/\n")
+    add_child(proc, 700, 1, f"{group}/user/task_1\n")
+    with recording(host=Host(proc=proc, etc=etc)) as recorder:
+        recorder.sample()
+        add_step_daemon(proc, 600, b"slurmstepd: [4242.0]", f"{group}/slurm\n")
+        recorder.sample()
+        assert recorder.ticks[-1].batch_numbers == {"sKH47TZ5X9J000": "4242"}
+        for later in range(100, 400, 100):
+            recorder.sample(later=later)
+        assert [(info.job_id, info.batch_task) for info in recorder.job_infos(700)] == [
+            ("sKH47TZ5X9J000", 1),
+            ("4242", 1),
+        ]
+
+
+@requires("root")
+def test_an_orphan_of_a_job_keeps_it_when_the_recorder_starts_again(tmp_path: Path) -> None:
+    proc, etc = tmp_path / "proc", tmp_path / "etc"
+    for folder in (proc, etc):
+        folder.mkdir()
+    add_process(proc, 1, 1, "0::/\n")
+    add_step_daemon(proc, 600, b"slurmstepd: [4242.batch]")
+    add_child(proc, 601, 600)
+    with recording(host=Host(proc=proc, etc=etc)) as before:
+        before.sample()
+    infos = {(row.pgid, row.start_ticks): row for row in before.samples[-1].job_info}
+    shutil.rmtree(proc / "600")
+    stat = proc / "601" / "stat"
+    stat.write_bytes(stat.read_bytes().replace(b"S 600 ", b"S 1 "))
+    add_child(proc, 602, 601)  # forked while nobody looked
+    with recording(host=Host(proc=proc, etc=etc), last=Last(before.samples[-1], infos)) as after:
+        after.sample()
+        stat.write_bytes(stat.read_bytes().replace(b"(python3)", b"(another)"))
+        (proc / "601" / "schedstat").write_text("2000 10 9\n")
+        add_child(proc, 603, 601)
+        after.sample()
+    found = {pgid: after.job_infos(pgid)[-1] for pgid in (1, 601, 602, 603)}
+    for pgid in (601, 602, 603):
+        row = found[pgid]
+        assert (row.job_id, row.job_source, row.batch_step) == ("4242", "slurm", "batch"), pgid
+        assert row.batch_source == "ancestor"
+    assert found[601].program == "another"  # described again by its exec
+    assert found[1].job_source == "process_group"
 
 
 @requires("root")

@@ -2,6 +2,7 @@
 
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -27,11 +28,11 @@ class Recorder:
 
     def sample(self, fresh=False):
         self._now += 10**9
-        began = time.monotonic()
+        began, used = time.monotonic(), time.thread_time()
         rows = self.collector.collect(
             Tick(time=datetime(2026, 11, 16, tzinfo=UTC), boottime=self._now, boot="b", fresh=fresh)
         )
-        self.slowest = time.monotonic() - began
+        self.slowest, self.cpu = time.monotonic() - began, time.thread_time() - used
         got = {
             kind: [msgspec.json.decode(row, type=KINDS[kind]) for row in rows.by_kind.get(kind, [])]
             for kind in self.found
@@ -118,3 +119,32 @@ def test_many_long_jobs_come_in_portions(recorder):
     assert most <= 1000
     assert largest < 2 * 2**20
     assert recorder.found["gap"] == []
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_jobs_leave_samples_in_time_and_memory_bounded(recorder):
+    """At the peak, of the companion as of the recorder; whoever takes a sample a second has them all in two minutes."""
+    recorder.slurm.jobs([JOB | {"JobIDRaw": str(at), "JobID": str(at)} for at in range(1, 100_001)])
+    status = Path("/proc/self/status")
+    Path("/proc/self/clear_refs").write_text("5")  # the highest begins anew
+    began = highest(status)
+    slowest, most, companion, count = 0.0, 0, 0, 0
+    end = time.monotonic() + 120
+    while count < 100_000 and time.monotonic() < end:
+        rows = recorder.sample()["batch_job"]
+        recorder.found["batch_job"].clear()
+        count, most, slowest = count + len(rows), max(most, len(rows)), max(slowest, recorder.cpu)
+        if recorder.collector.companion_pid:
+            companion = max(companion, highest(Path(f"/proc/{recorder.collector.companion_pid}/status")))
+        time.sleep(0.01)
+    assert count == 100_000
+    assert most <= 1000
+    assert slowest < 0.25
+    assert companion < 128 * 2**20
+    assert highest(status) - began < 32 * 2**20
+    assert recorder.found["gap"] == []
+
+
+def highest(status):
+    (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024

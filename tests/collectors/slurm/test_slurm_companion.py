@@ -1,13 +1,13 @@
 """The Slurm companion against stand-ins for Slurm's programs that lie, hang, babble and fail."""
 
 import json
-import os
 import socket
 import subprocess
 import sys
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +44,18 @@ class Asking:
 @pytest.fixture
 def asking(tmp_path):
     return Asking(tmp_path / "slurm")
+
+
+@pytest.fixture
+def pass_hour(monkeypatch):
+    """Lets an hour pass on the companion's clock."""
+    now = [500_000]
+
+    def pass_one(hours=1):
+        now[0] += hours
+
+    monkeypatch.setattr("vmsonar.companion.slurm._hour", lambda: now[0])
+    return pass_one
 
 
 def test_a_job_is_what_sacct_says(asking):
@@ -93,18 +105,17 @@ def test_two_starts_of_one_job_are_two_rows_told_once(asking):
     assert asking.jobs() == []
 
 
-def test_what_is_not_over_is_told_again_in_each_hour(asking):
+def test_what_is_not_over_is_told_again_in_each_hour(asking, pass_hour):
     over = JOB | {"JobIDRaw": "9", "JobID": "9", "State": "COMPLETED", "End": "1795033400"}
     asking.slurm.jobs([JOB, over])
     asking.ask()
-    asking.questions._hour -= 1
-    asking.questions._cluster = (asking.questions._hour, asking.questions._cluster[1])
+    pass_hour()
     told = asking.ask()
     assert [row.batch_job for each in told if isinstance(each, BatchJobs) for row in each.rows] == ["7"]
     assert [each for each in told if isinstance(each, ClusterState)]
     # What Slurm does not tell any more is not told for ever.
     asking.slurm.jobs([])
-    asking.questions._hour -= 1
+    pass_hour()
     assert asking.jobs() == []
 
 
@@ -256,17 +267,22 @@ def test_a_program_gets_no_secrets_of_ours(asking, monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_a_hundred_thousand_jobs_take_bounded_memory(asking):
     asking.slurm.jobs([JOB | {"JobIDRaw": str(number), "JobID": str(number)} for number in range(1, 100_001)])
-    before, count = _resident(), 0
+    count, start = 0, _highest(anew=True)
     for message in asking.questions.ask():
         count += len(message.rows) if isinstance(message, BatchJobs) else 0
     assert count == 100_000
-    assert _resident() - before < 64 * 2**20
+    assert _highest() - start < 64 * 2**20
     assert sum(len(message.rows) for message in asking.questions.ask() if isinstance(message, BatchJobs)) == 0
 
 
-def _resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def _highest(anew=False):
+    """The highest resident memory of this process, from now on if it is to begin anew (proc_pid_clear_refs(5))."""
+    if anew:
+        Path("/proc/self/clear_refs").write_text("5")
+    (line,) = (
+        line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")
+    )
+    return int(line.split()[1]) * 1024
 
 
 @contextmanager
@@ -322,6 +338,32 @@ def test_an_answer_that_breaks_off_is_told_once(asking):
     assert len(asking.jobs()) == 1
     assert asking.jobs() == []
     assert asking.states()["sacct"] == "protocol"
+
+
+def test_what_lies_behind_a_break_is_told_when_an_answer_is_whole(asking, pass_hour):
+    """In each hour, however often the answer breaks off: and of what was told in time nothing is kept for ever."""
+    second = JOB | {"JobIDRaw": "8", "JobID": "8"}
+    asking.slurm.jobs([JOB, second])
+    whole = (asking.slurm.folder / "say").read_text()
+    assert {row.batch_job for row in asking.jobs()} == {"7", "8"}
+    pass_hour()
+    asking.slurm.jobs([JOB])
+    asking.slurm.program("say", whole + "sys.stdout.write('garbage')\n")
+    assert [row.batch_job for row in asking.jobs()] == ["7"]
+    assert asking.jobs() == []
+    asking.slurm.jobs([JOB, second])
+    asking.slurm.program("say", whole)
+    assert [row.batch_job for row in asking.jobs()] == ["8"]
+    assert asking.jobs() == []
+
+
+def test_answers_that_keep_breaking_off_fill_no_memory(asking, pass_hour):
+    asking.slurm.program("say", (asking.slurm.folder / "say").read_text() + "sys.stdout.write('garbage')\n")
+    for day in range(4):
+        asking.slurm.jobs([JOB | {"JobIDRaw": str(day * 10 + at), "JobID": "x"} for at in range(10)])
+        asking.ask()
+        assert len(asking.questions._told) <= 20
+        pass_hour(24)
 
 
 @pytest.mark.parametrize(("counted", "gpus"), [("cpu,mem,node", None), ("cpu,mem,node,gres/gpu", 0)])

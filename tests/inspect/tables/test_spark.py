@@ -15,12 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from vmsonar_archive.parquet.schema import TABLES, columns_of
+from vmsonar_archive.records import BatchJobRow, CgroupRow
 from vmsonar_inspect.tables import spark as on_spark
 from vmsonar_inspect.tables.database import Tables, open_tables
 from vmsonar_inspect.tables.spark import SparkTables
 from vmsonar_inspect.tables.views import VIEWS
 
 from tests.making.lives import make_lives
+from tests.making.machines import Load, Machine
 from tests.making.worlds import USAGE, make, make_days, make_history
 from tests.parts import requires
 from vmsonar.cli import run
@@ -30,13 +32,30 @@ pytestmark = [requires("spark"), pytest.mark.filterwarnings("ignore")]
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three machines: restarts, a reboot, a gap, a clock step, resets, a container, a GPU, midnights, short lives."""
+    """Four machines: restarts, a reboot, a gap, clock steps, resets, a container, a GPU, midnights, lives, Slurm."""
     folder = tmp_path_factory.mktemp("spark")
     make_history(folder / "in" / "a")
     make_days(folder / "in" / "b")
     make_lives(folder / "in" / "c", midnight=125)
+    make_batch(folder / "in" / "d")
     assert run(["export", str(folder / "in"), "--to", "parquet", "-o", str(folder / "lake")]) == 0
     return folder / "lake"
+
+
+def make_batch(folder: Path) -> None:
+    """A node of Slurm with a step of a job, and a service."""
+    told = BatchJobRow(
+        batch_job="77", user_name="anna", job_state="RUNNING", account="physics", project="lhc"
+    )
+    more: list[tuple[int, str, Any]] = [(100, "batch_job", told)]
+    for second in range(10, 110, 10):
+        service = CgroupRow(cgroup="/system.slice/a.service", cgroup_kind="service", unit_name="a.service",
+                            cpu_time=second * 10**8, memory_used=2**20, memory_inactive_file=2**10)  # fmt: skip
+        step = CgroupRow(cgroup="/slurm/uid_1/job_77/step_0", cgroup_kind="slurm", batch_job="77", batch_step="0",
+                         cpu_time=second * 10**9, memory_used=2**30)  # fmt: skip
+        more += [(second, "cgroup", service), (second, "cgroup", step)]
+    load = Load(100, "./solve", begin=0, end=200, cores=1.0, job_id="77", step="0", task=1)
+    Machine(hostname="d", machine_id="d" * 32, loads=[load], more=more).record(folder, 130)
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +104,18 @@ def test_both_engines_agree(engines: tuple[SparkTables, Tables], name: str) -> N
     found, expected = spark.sql(query), duck.sql(query)
     assert [column[0] for column in found.description] == [column[0] for column in expected.description]
     told = rows(expected)
-    # A machine without shares, fabrics, Slurm and services.
-    assert told or name in ("netfs_rates", "fabric_rates", "latest_batch_job", "cgroup_rates")
+    # Machines without shares and fabrics.
+    assert told or name in ("netfs_rates", "fabric_rates")
     assert rows(found) == told
+
+
+def test_account_and_project_come_with_each_job_from_a_lake(engines: tuple[SparkTables, Tables]) -> None:
+    query = "SELECT batch_step, batch_task, account, project FROM job_usage WHERE job_id = '77'"
+    rates = "SELECT unit_name, batch_job, MAX(cpu_cores) FROM cgroup_rates GROUP BY unit_name, batch_job"
+    for engine in engines:
+        assert engine.sql(query).fetchall() == [("0", 1, "physics", "lhc")]
+        found = {row[:2]: row[2] for row in engine.sql(rates).fetchall()}
+        assert found == {("a.service", None): pytest.approx(0.1), (None, "77"): pytest.approx(1.0)}
 
 
 def test_columns_have_the_same_types(engines: tuple[SparkTables, Tables]) -> None:

@@ -299,7 +299,7 @@ class GroupReader(Generic[R]):
             return False
         return self._clock is not None or bool(self._often)
 
-    def put(self, fields: Mapping[str, int | bool | None]) -> None:
+    def put(self, fields: Mapping[str, str | int | bool | None]) -> None:
         """Adds what does not come from the group."""
         for name, value in fields.items():
             if getattr(self.row, name) != value:

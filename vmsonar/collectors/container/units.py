@@ -69,6 +69,9 @@ class UnitCollector(Collector):
             is_due = rare or self._uncounted.get(unit, 0) < _TRIES
             if unit not in self._live and is_due and len(self._live) < _MOST:
                 self._add(unit, pids, tick.boottime)
+        for live in self._live.values() if tick.batch_numbers else ():
+            if (number := tick.batch_numbers.get(live.reader.row.batch_job or "")) is not None:
+                live.reader.put({"batch_job": number})
         rows.extend("cgroup", [live.reader.encoded() for live in self._live.values()])
         return rows
 

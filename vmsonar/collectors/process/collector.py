@@ -331,7 +331,8 @@ class ProcessCollector(Collector):
     def _check_group(self, process: Process, tick: Tick) -> None:
         """A sleeper keeps its user and its name, but others can move it to another control group."""
         identity = process.identity
-        if identity is None or self._identities.belongs(process) is not identity.membership:
+        is_unnamed = identity is not None and identity.batch is not None and identity.batch.job is None
+        if identity is None or is_unnamed or self._identities.belongs(process) is not identity.membership:
             self._identify(process, tick)
 
     def _identify(self, process: Process, tick: Tick) -> None:
@@ -442,6 +443,7 @@ class ProcessCollector(Collector):
         self._told.tell(self._troubles, tick, rows)
         tick.processes = self.table.by_pid
         tick.containers, tick.units = self._memberships.containers, self._memberships.units
+        tick.batch_numbers = self._identities.numbers
         return rows
 
     def _wall(self, tick: Tick, ticks: int) -> datetime:

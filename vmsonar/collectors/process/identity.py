@@ -14,7 +14,7 @@ from vmsonar.collectors.process.files import ProcessFiles, read_link
 from vmsonar.collectors.process.lives import Look
 from vmsonar.collectors.process.model import Identity, Process
 from vmsonar.config.schema import Filters, UidRange
-from vmsonar.host.cgroups import BatchStep, Membership, Unit, membership
+from vmsonar.host.cgroups import BatchStep, Membership, Unit, batch_step, membership
 from vmsonar.host.proc_pid import real_uid
 from vmsonar.host.users import Users
 
@@ -26,6 +26,8 @@ _STEP = re.compile(rb"slurmstepd: \[([0-9]{1,10})\.(\w{1,24})", re.ASCII)
 #: A compiled module, or a library that was packed with one (`numpy.libs`).
 _PACKAGE = re.compile(rb"/(?:site|dist)-packages/([A-Za-z]\w*)[./][^\n]*\.so")
 _MOST_PACKAGES = 64
+#: SLUIDs whose number is remembered.
+_MOST_NUMBERS = 4096
 #: Nanoseconds of CPU time after which a look at what was loaded is worth its cost.
 _BUSY = 5 * 10**9
 _NOWHERE = Membership(None, None, None, None)
@@ -41,6 +43,8 @@ class Identities:
         self._own_namespaces = {kind: read_link(f"/proc/self/ns/{kind}") for kind in ("user", "mnt")}
         # Thousands of processes share a few groups: one object for each.
         self._memberships: dict[bytes, Membership] = {}
+        #: The number of each batch job whose groups have its SLUID, as its step daemons tell.
+        self.numbers: dict[str, str] = {}
 
     def read(self, process: Process, parent: Process | None = None) -> Identity | None:
         """Everything, anew; None if the process is gone. A zombie is what it was: it cannot say it any more."""
@@ -77,21 +81,45 @@ class Identities:
     ) -> BatchStep | None:
         """The step that it works for: by its group, else by its step daemon; then for life, whoever its parent is."""
         if process.comm == STEP_DAEMON and uid == 0:
+            self._step_of(process, belongs)
             return None
-        if belongs.batch is not None and belongs.batch.job is not None:
-            return belongs.batch
-        before = process.identity.batch if process.identity is not None else None
+        own = belongs.batch
+        if own is not None and own.job is not None:
+            return own
+        before = process.job.batch if process.job is not None else None  # of a job that an earlier run knew
+        if process.identity is not None:
+            before = process.identity.batch
         if before is not None and before.job is not None:
+            self._remember(before)
             return before
-        told = None
-        if parent is not None and parent.identity is not None:
-            told = parent.identity.batch
-            if parent.comm == STEP_DAEMON and parent.identity.user_id == 0:
-                named = _STEP.match(self._files.cmdline(parent) or b"")
-                told = BatchStep(named[1].decode(), named[2].decode(), source="ancestor") if named else None
-        if told is not None and belongs.batch is not None:
-            return told._replace(sluid=belongs.batch.sluid)
-        return told._replace(source="ancestor") if told is not None else belongs.batch
+        told = parent.identity.batch if parent is not None and parent.identity is not None else None
+        if (
+            parent is not None
+            and parent.comm == STEP_DAEMON
+            and parent.identity
+            and parent.identity.user_id == 0
+        ):
+            told = self._step_of(parent, belongs)
+        if own is not None:
+            return own._replace(job=self.numbers.get(own.sluid or ""))
+        return told._replace(source="ancestor") if told is not None else None
+
+    def _step_of(self, daemon: Process, belongs: Membership) -> BatchStep | None:
+        """The step that a daemon names, whose number is that of the SLUID in its own path or its child's."""
+        named = _STEP.match(self._files.cmdline(daemon) or b"")
+        if named is None:
+            return None
+        for unit in belongs.units:
+            if unit.kind == "slurm" and (step := batch_step(unit.path)) is not None:
+                self._remember(step._replace(job=named[1].decode()))
+        return BatchStep(named[1].decode(), named[2].decode())
+
+    def _remember(self, step: BatchStep) -> None:
+        if step.sluid is None or step.job is None or step.sluid in self.numbers:
+            return
+        if len(self.numbers) >= _MOST_NUMBERS:
+            del self.numbers[next(iter(self.numbers))]
+        self.numbers[step.sluid] = step.job
 
     def _libraries(self, process: Process, command: str | None) -> str | None:
         """What a Python that works for a while has loaded; looked for at each review until there is something."""

@@ -13,7 +13,7 @@ from vmsonar_archive.records.ids import SeriesIds
 
 from vmsonar.collectors.process.lives import TICK
 from vmsonar.collectors.process.memory import restore_marks, restored, resume
-from vmsonar.collectors.process.model import PF_EXITING, Job, Process
+from vmsonar.collectors.process.model import PF_EXITING, Job, Process, batch_of
 
 #: Two numbers that name a process or a job during one boot: its id and when it started.
 Key = tuple[int, int]
@@ -160,6 +160,7 @@ class JobTable:
             source=row.cpu_source,
             uid=info.user_id if info else None,
             is_stray=info is not None and info.job_source == "no_group",
+            batch=batch_of(info) if info else None,
             info=encode_row(info) if info else b"",
             memory=restored(row),
             group={"memory_charged_peak": row.memory_charged_peak},

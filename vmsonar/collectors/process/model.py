@@ -169,6 +169,8 @@ class Job:
     ended: tuple[int, int] = (0, 0)
     #: It stands for what several jobs of a user used together; process 1 may be in group 0 as well.
     is_stray: bool = False
+    #: The step of a batch job that an earlier run knew it for.
+    batch: BatchStep | None = None
     is_dirty: bool = True
     row: bytes = b""
     info: bytes = b""
@@ -322,6 +324,7 @@ def encode_job_info(
             job_id=str(job.pgid) if batch is None else batch.job or batch.sluid,
             job_source="process_group" if batch is None else "slurm",
             batch_step=batch.step if batch else None,
+            batch_task=batch.task if batch else None,
             batch_source=batch.source if batch else None,
             sluid=batch.sluid if batch else None,
             started=started,
@@ -330,6 +333,14 @@ def encode_job_info(
             **identity.row_fields(),
         )
     )
+
+
+def batch_of(info: JobInfoRow) -> BatchStep | None:
+    """The step that a job was described with."""
+    if info.job_source != "slurm":
+        return None
+    number = None if info.job_id == info.sluid else info.job_id
+    return BatchStep(number, info.batch_step, info.sluid, info.batch_source or "cgroup", info.batch_task)
 
 
 def encode_stray_info(job: Job, user_name: str | None, first_seen: datetime) -> bytes:

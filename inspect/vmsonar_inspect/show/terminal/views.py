@@ -40,6 +40,7 @@ def story_view(story: Story, zone: tzinfo) -> "RenderableType":
             [*story.nodes, *([story.whole] if story.whole else [])],
         ),
         ("Steps", "story steps", story.job.steps),
+        *_tasks(story.whole or story.job),
         ("Programs", "story programs", story.programs),
         (f"Processes ({shown})", "processes", story.processes),
         ("Container", "containers", container),
@@ -53,6 +54,22 @@ def story_view(story: Story, zone: tzinfo) -> "RenderableType":
     parts += [verdict_lines(verdict) for verdict in story.advice.verdicts]
     parts.append(size_sentence(story.advice))
     return Group(*parts)
+
+
+#: Tasks of a step that are shown.
+_TASKS = 32
+
+
+def _tasks(job: JobUse) -> list[tuple[str, str, Sequence[object]]]:
+    """The tasks of each step that has several, side by side from all nodes; of many those that did least."""
+    found: list[tuple[str, str, Sequence[object]]] = []
+    for step in (step for step in job.steps if len(step.tasks) > 1):
+        tasks, title = step.tasks, f"Tasks of step {plain(step.step)}"
+        if len(tasks) > _TASKS:
+            title += f" (the {_TASKS} least busy of {units.count(len(tasks))})"
+            tasks = sorted(tasks, key=lambda task: task.cpu_seconds or 0.0)[:_TASKS]
+        found.append((title, "story tasks", tasks))
+    return found
 
 
 def _title(text: str) -> Text:
@@ -93,6 +110,7 @@ def _granted(job: JobUse) -> list[Text]:
     if job.time_limit_seconds is not None:
         told.append(f"time limit {units.duration(job.time_limit_seconds)}")
     task = f"task {job.array_task}: " if job.array_task else ""
+    task += f"on {job.nodes} nodes: " if (job.nodes or 1) > 1 else ""
     return [Text(f"Slurm: {task}{'; '.join(told)}", style="dim")] if told else []
 
 

@@ -10,6 +10,7 @@ SELECT
     n.job_id, -- name for people
     n.job_source, -- where job_id comes from
     n.batch_step, -- step of the batch job
+    n.batch_task, -- task of that step, the rank of MPI; null where no control group tells
     n.sluid, -- the batch job's SLUID, where its control group has that name
     b.account, -- account that is charged for the batch job, as Slurm tells
     b.project, -- its workload characterization key
