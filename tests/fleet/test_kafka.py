@@ -6,7 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from vmsonar_archive.format.layout import RECORD_KINDS
@@ -18,9 +20,12 @@ from tests.parts import requires
 from tests.real import kafka_admin
 from tests.real.kafka import ALPHA, KafkaBroker
 from tests.real.wait import wait_until
+from vmsonar.config.shipping import CollectKafka, Tls
 from vmsonar.fleet.holdings import read_holding
 from vmsonar.fleet.intake import Intake
+from vmsonar.fleet.kafka import KafkaSource
 from vmsonar.fleet.store import Fleet, open_fleet
+from vmsonar.fleet.stream import RecordHeaders
 
 pytestmark = requires("kafka", "kcat")
 
@@ -141,6 +146,87 @@ def test_what_is_no_record_is_set_aside(kafka_broker: KafkaBroker, tmp_path: Pat
     assert (done.returncode, told["refused"], told["records"]) == (1, 1, 11), done.stderr
     assert collectors.once()["records"] == 0
     assert_same(collectors.fleet, [vm])
+
+
+def test_what_is_only_poison_is_passed_once(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+    producer = pytest.importorskip("confluent_kafka").Producer(kafka_broker.client())
+    cluster = f"{ALPHA.cluster}.only-poison"
+    for _ in range(3):
+        producer.produce(f"{cluster}.sample", value=b"{}", headers=[("archive", b"../..")])
+    assert producer.flush(30) == 0
+    collectors = Collectors(tmp_path, kafka_broker, cluster)
+    for refused in (3, 0):
+        done = subprocess.run(
+            collectors.command("--once", "--json"), capture_output=True, text=True, timeout=120, check=False
+        )
+        assert json.loads(done.stdout)["refused"] == refused, done.stderr
+    assert len(list(collectors.fleet.refused.glob("*.json"))) == 3
+
+
+class Consumer:
+    """Gives what it was given, and remembers what was committed; between two rounds its partitions are taken away."""
+
+    def __init__(self, source: KafkaSource, given: list[list[object]]) -> None:
+        self._source = source
+        self._given = given
+        self.committed: list[int] = []
+
+    def consume(self, *_: object) -> list[object]:
+        if self._given:
+            return self._given.pop(0)
+        self._source._on_revoke(self, [])
+        return []
+
+    def commit(self, offsets: list[Any], **_: object) -> None:
+        self.committed += [one.offset for one in offsets]
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class Given:
+    """A message as the library gives it."""
+
+    kind: str
+    said: RecordHeaders
+    line: bytes
+    number: int
+
+    def topic(self) -> str:
+        return f"c.{self.kind}"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self.number
+
+    def error(self) -> None:
+        return None
+
+    def value(self) -> bytes:
+        return self.line
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        names = ("archive", "run", "boot", "seq", "identity")
+        return [(name, str(getattr(self.said, name)).encode()) for name in names]
+
+
+def test_what_is_refused_while_partitions_go_is_told(vm: Vm, intake: Intake) -> None:
+    vm.record(10)
+    vm.stop()
+    sent = messages(vm.root)[1:]
+    source = KafkaSource(CollectKafka(brokers=["none:1"], tls=Tls(use="none")), intake)
+    some = [Given(*message, number) for number, message in enumerate([*sent, as_somebody_else(sent[-1])])]
+    consumer = source._consumer = Consumer(source, [some])  # type: ignore[arg-type]
+    source._due = float("inf")
+    found = list(source.round())
+    assert [(one.accepted, one.records, one.reason) for one in found] == [
+        (False, 0, "other_machine"),
+        (True, 10, None),
+    ]
+    assert consumer.committed == [len(some)]
 
 
 def test_a_head_published_by_kafka_is_missed_in_a_later_journal(

@@ -194,7 +194,8 @@ class Stream:
             Evidence(intake.fleet.evidence / identity.archive).add_head(*archive.head)
             holding.spans = list(held)
             holding.head = deposit.journal.ledger.head
-            holding.heard(intake.now(), "kafka", "kafka")
+            newest = max((one.stamp for one in archive.records), key=lambda stamp: stamp.seq)
+            holding.heard(intake.now(), "kafka", "kafka", newest)
             write_holding(intake.fleet, holding)
         return len(fresh), len(ordered) - len(fresh)
 

@@ -27,7 +27,7 @@ from vmsonar_archive.write.repair import Repair
 from vmsonar_archive.write.upkeep import Upkeep
 
 # Somebody else files a bundle of a month meanwhile.
-_LOCK_SECONDS = 120.0
+LOCK_SECONDS = 120.0
 _LOOK_SECONDS = 0.02
 # What is kept how long is decided over all archives, by whoever keeps them.
 _NO_LIMIT = Budget(max_bytes=2**60, min_free=0)
@@ -46,6 +46,7 @@ class Deposit:
         archive_json: bytes,
         now: Callable[[], datetime],
         fault: Callable[[str], None] = lambda _point: None,
+        patience: float = LOCK_SECONDS,
     ) -> None:
         """Begins the archive where there is none; it stays the archive that its archive.json names."""
         self.root = root
@@ -54,7 +55,7 @@ class Deposit:
         self._waiting: list[JournalEntry] = []
         files.make_folders(root, root)
         with ExitStack() as undo:
-            self._lock = _locked(root)
+            self._lock = _locked(root, patience)
             undo.callback(self._lock.close)
             _identify(root, archive_json)
             self.journal = Journal(root, fault)
@@ -147,8 +148,8 @@ class Deposit:
         return path
 
 
-def _locked(root: Path) -> WriterLock:
-    end = time.monotonic() + _LOCK_SECONDS
+def _locked(root: Path, patience: float) -> WriterLock:
+    end = time.monotonic() + patience
     while True:
         try:
             return WriterLock(root)
