@@ -147,7 +147,8 @@ def test_one_that_cannot_be_taken_keeps_no_other(
     assert list(source.round()) == []
     held.close()
     assert not source.is_behind, "nobody delivered anything since"
-    monkeypatch.setattr(sources.time, "monotonic", lambda start=time.monotonic(): start + 100)
+    start = time.monotonic()
+    monkeypatch.setattr(sources.time, "monotonic", lambda: start + 100)
     assert len(list(source.round())) == 3
     assert source.trouble is None
     assert_same(fleet, made)

@@ -91,7 +91,9 @@ class Collector:
         try:
             for _ in range(_KEPT_AT_ONCE):
                 self._upkeep.step()
-            self._watch.look({one.source.origin for one in self._turns if one.is_failing or one.source.is_behind})
+            self._watch.look(
+                {one.source.origin for one in self._turns if one.is_failing or one.source.is_behind}
+            )
         except (OSError, VmsonarError) as error:
             if self.done.failed.get("upkeep") != str(error):
                 self._log.error(f"{self._intake.fleet.root}: {error}; tried again")

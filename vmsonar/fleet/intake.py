@@ -102,8 +102,8 @@ class Intake:
         """Files a bundle or sets it aside; the file is gone then, unless it is to be kept or its receipt says `stays`.
 
         `machine`: the only machine id that the sender may speak for. `patience`: how long to wait for another who
-        files in the same archive. Raises FileNotFoundError where another took the file, OSError or VmsonarError where the fault
-        is ours (a full disk, a lock): nothing is acknowledged, and the same file can be taken again.
+        files in the same archive. Raises FileNotFoundError where another took the file, OSError or VmsonarError where
+        the fault is ours (a full disk, a lock): nothing is acknowledged, and the same file can be taken again.
         """
         name = name or path.name
         try:

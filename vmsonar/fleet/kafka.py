@@ -151,7 +151,9 @@ class KafkaSource:
         filed = self._stream.flush()
         self._receipts += filed.refused
         if filed.records or filed.repeats:
-            done = Receipt(accepted=True, name=f"{count} messages", records=filed.records, repeats=filed.repeats)
+            done = Receipt(
+                accepted=True, name=f"{count} messages", records=filed.records, repeats=filed.repeats
+            )
             self._receipts.append(done)
         self._held = filed.held
         # A record of which parts are missing has to come again as a whole after a crash.

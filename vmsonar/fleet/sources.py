@@ -194,7 +194,6 @@ class BucketSource(Source):
                 self._put_off(name, error)
         return receipt
 
-
     def _fetch(self, name: str, path: Path) -> None:
         try:
             self._store.download(name, path)
