@@ -214,6 +214,35 @@ def test_bundles_with_hidden_names_are_an_archive_of_their_own(vm: Vm, fleet: Fl
     assert sorted(fleet.ids()) == sorted([hidden, vm.archive])
 
 
+def test_the_evidence_of_a_day_is_one_file_that_tar_reads(vm: Vm, fleet: Fleet) -> None:
+    time = [AT]
+    intake = Intake(fleet, now=lambda: time[0])
+
+    def names(path: Path) -> list[str]:
+        command = ["tar", "--zstd", "-tf", str(path)]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+
+    shipped = []
+    for number in range(5):
+        if number == 4:
+            time[0] += timedelta(days=1)
+        vm.record(20)
+        shipped.append(vm.increment())
+        take(intake, shipped[-1])
+        if number == 2:
+            # A crash left a part of what it was adding.
+            (path,) = fleet.evidence.glob("*/*.tar.zst")
+            content = path.read_bytes()
+            path.write_bytes(content + content[: len(content) // 5])
+    for path in shipped:
+        assert take(intake, path).records == 0
+    first, second = sorted(fleet.evidence.glob("*/*.tar.zst"))
+    assert [path.name for path in (first, second)] == [f"{day:%F}.bag.tar.zst" for day in (AT, time[0])]
+    assert sum(name.endswith("/tagmanifest-sha256.txt") for name in names(first)) == 4
+    assert len({name.partition("/")[0] for name in names(first)}) == 4
+    assert sum(name.endswith("/tagmanifest-sha256.txt") for name in names(second)) == 1
+
+
 @requires("ssh_keygen")
 def test_only_what_somebody_trusted_signed(tmp_path: Path, vm: Vm, fleet: Fleet) -> None:
     for name in ("ours", "theirs"):

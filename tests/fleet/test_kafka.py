@@ -2,10 +2,13 @@
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +45,7 @@ class Collectors:
             json.dumps({"fleet": {"place": str(self.root), "every": "1s", "kafka": kafka}})
         )
         self._log = folder / "collect.log"
+        self._broker, self._cluster = broker, cluster
 
     @property
     def fleet(self) -> Fleet:
@@ -53,6 +57,24 @@ class Collectors:
     def start(self) -> "subprocess.Popen[bytes]":
         with self._log.open("a") as log:
             return subprocess.Popen(self.command(), stderr=log, env={**os.environ})
+
+    def lag(self) -> int:
+        """How many messages the group has not taken."""
+        kafka = pytest.importorskip("confluent_kafka")
+        consumer = kafka.Consumer(
+            self._broker.client() | {"group.id": self._cluster, "enable.auto.commit": False}
+        )
+        try:
+            names = [
+                name for name in consumer.list_topics(timeout=10).topics if name.startswith(self._cluster)
+            ]
+            places = [kafka.TopicPartition(name, number) for name in names for number in range(4)]
+            return sum(
+                consumer.get_watermark_offsets(one, timeout=10)[1] - max(one.offset, 0)
+                for one in consumer.committed(places, timeout=10)
+            )
+        finally:
+            consumer.close()
 
     def once(self) -> dict[str, int]:
         done = subprocess.run(
@@ -244,6 +266,55 @@ def test_a_head_published_by_kafka_is_missed_in_a_later_journal(
     vm.record(2000)
     receipt = Intake(collectors.fleet).take(vm.bundle("rewritten.tar"), "test")
     assert receipt.reason == "other_history", receipt
+
+
+def endure(
+    collectors: Collectors, send: Callable[[Vm], None], made: list[Vm], kills: int, seconds: float
+) -> None:
+    """Two collectors of a group, of which one is killed at a random moment again and again while records come."""
+    chance = random.Random(20)
+    running = [collectors.start(), collectors.start()]
+    try:
+        for number in range(kills):
+            if number % 4 == 0:
+                vm = chance.choice(made)
+                vm.record(chance.randrange(5, 100))
+                send(vm)
+            time.sleep(chance.uniform(0, seconds))
+            victim = chance.randrange(2)
+            running[victim].send_signal(signal.SIGKILL)
+            running[victim].wait(30)
+            running[victim] = collectors.start()
+    finally:
+        for process in running:
+            process.kill()
+            process.wait(30)
+    # Those that were killed are members of the group until their session ends.
+    wait_until(lambda: collectors.once()["records"] == 0 and collectors.lag() == 0, 180, "all of it")
+    assert_same(collectors.fleet, made)
+
+
+@pytest.mark.parametrize(
+    ("kills", "seconds"),
+    [
+        pytest.param(8, 2.0, marks=pytest.mark.slow),
+        pytest.param(100, 4.0, marks=[pytest.mark.slow, pytest.mark.chaos]),
+    ],
+)
+def test_collectors_are_killed_at_random(
+    kafka_broker: KafkaBroker, tmp_path: Path, machines: Machines, kills: int, seconds: float
+) -> None:
+    cluster = f"{ALPHA.cluster}.storm-{kills}"
+    made = [machines() for _ in range(3)]
+    topics(kafka_broker, cluster)
+
+    def send(vm: Vm) -> None:
+        assert forwarder(tmp_path, kafka_broker, cluster, vm).once().returncode == 0
+
+    for vm in made:
+        vm.record(20)
+        send(vm)
+    endure(Collectors(tmp_path, kafka_broker, cluster), send, made, kills, seconds)
 
 
 @pytest.mark.slow

@@ -1,15 +1,20 @@
 """What machines said of their own history, as received: it must agree with what they said before.
 
 Below evidence/<archive id>/ lie the machine's journal as last seen, the tag files and signature of every bundle (the
-bag without its records: `tar --zstd -xf`), and heads that came by Kafka and that no journal has confirmed yet.
+bags of a day without their records: `tar --zstd -xf`), and heads that came by Kafka and that no journal has confirmed
+yet.
 """
 
 import os
+from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 import zstandard
 from vmsonar_archive.format import bag
+from vmsonar_archive.format.blocks import Frame, LookAhead, frame_at
 from vmsonar_archive.format.journal import GENESIS, Ledger, line_hash
 from vmsonar_archive.format.layout import JOURNAL_FILE
 from vmsonar_archive.read.source import MAX_RECORD, BundleSource
@@ -17,7 +22,7 @@ from vmsonar_archive.system import files
 from vmsonar_archive.system.errors import NOT_JSON
 
 _HEADS = "heads.jsonl"
-#: Of the tag files of a bundle as it is, and of one whose names are hidden.
+#: Of the tag files of a day's bundles as they are, and of those whose names are hidden.
 _SUFFIX = (".bag.tar.zst", ".hidden.tar.zst")
 _MAX_JOURNAL = 64 * 1024 * 1024
 # Between two bundles a machine seals some segments; of more, the last ones are remembered.
@@ -67,14 +72,20 @@ class Evidence:
                 return f"does not have the head {published.head} in its journal that this machine published earlier"
         return None
 
-    def keep(self, source: BundleSource, redacted: bool) -> None:
+    def keep(self, source: BundleSource, redacted: bool, today: date) -> None:
         """Keeps what a bundle says; it did not contradict."""
         files.make_folders(self._folder.parent, self._folder)
         if not redacted:
             self._continue(_whole_lines(source.read(JOURNAL_FILE, _MAX_JOURNAL)))
-        path = self._place(source, redacted)
-        if path is not None and not path.exists():
-            files.write_whole(path, zstandard.compress(_tag_files(source)))
+        if (name := _name_of(source)) is not None:
+            path = self._folder / f"{today:%Y-%m-%d}{_SUFFIX[redacted]}"
+            _append(path, zstandard.compress(_tag_files(source, name)))
+
+    def prune(self, oldest: date) -> None:
+        """Removes the tag files of days before; the journal and the newest day stay."""
+        for path in sorted(self._folder.glob("*.tar.zst"))[:-1]:
+            if path.name < f"{oldest:%Y-%m-%d}":
+                path.unlink(missing_ok=True)
 
     def add_head(self, head: str, seq: int) -> None:
         """Remembers a head that came with a record; the next journal that has reached that record must have it."""
@@ -87,19 +98,11 @@ class Evidence:
         self._write_heads([*heads, PublishedHead(head=head, seq=seq)][-_MAX_HEADS:])
 
     def has(self, source: BundleSource, redacted: bool) -> bool:
-        """Whether this very bundle was filed before."""
-        path = self._place(source, redacted)
-        return path is not None and path.exists()
-
-    def _place(self, source: BundleSource, redacted: bool) -> Path | None:
-        """Where its tag files are kept, by their sum: two bundles may have one name."""
-        try:
-            with source.open_member(bag.TAG_MANIFEST) as file:
-                digest = files.sha256_of(file)
-        except OSError:
-            return None
-        folder = source.walked.folder if bag.is_bag_name(source.walked.folder) else "bundle"
-        return self._folder / f"{folder}-{digest[:16]}{_SUFFIX[redacted]}"
+        """Whether this very bundle was filed before: reads all that is kept, so ask of those without new records."""
+        name = _name_of(source)
+        if name is None:
+            return False
+        return any(name.encode() in _unpacked(path) for path in self._folder.glob(f"*{_SUFFIX[redacted]}"))
 
     def _continue(self, journal: bytes) -> None:
         known = self._journal()
@@ -150,12 +153,50 @@ def _hashes(journal: bytes) -> set[str]:
     return set(map(line_hash, journal.split(b"\n")[:-1]))
 
 
-def _tag_files(source: BundleSource) -> bytes:
-    """A tar file of a bag without its payload."""
+def _name_of(source: BundleSource) -> str | None:
+    """What its tag files are kept as, by their sum: two bundles may have one name."""
+    try:
+        with source.open_member(bag.TAG_MANIFEST) as file:
+            digest = files.sha256_of(file)
+    except OSError:
+        return None
+    folder = source.walked.folder if bag.is_bag_name(source.walked.folder) else "bundle"
+    return f"{folder}-{digest[:16]}"
+
+
+def _append(path: Path, frame: bytes) -> None:
+    """Adds a frame, durably; what a crash left of one before is cut off, because no tool reads on behind it."""
+    is_new = not path.exists()
+    with files.held(files.open_own(path, os.O_RDWR)) as descriptor:
+        with open(descriptor, "rb", closefd=False) as file:
+            size = sum(len(one.data) for one in _frames(file))
+        os.ftruncate(descriptor, size)
+        os.lseek(descriptor, size, os.SEEK_SET)
+        files.write_all(descriptor, frame)
+        os.fsync(descriptor)
+    if is_new:
+        files.fsync_folder(path.parent)
+
+
+def _unpacked(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return b"".join(zstandard.decompress(bytes(one.data)) for one in _frames(file))
+
+
+def _frames(file: BinaryIO) -> Iterator[Frame]:
+    """The frames that are whole, up to the first that is not."""
+    ahead = LookAhead(file)
+    while (frame := frame_at(ahead)).complete:
+        yield frame
+        ahead.skip(len(frame.data))
+
+
+def _tag_files(source: BundleSource, folder: str) -> bytes:
+    """A tar file of a bag without its payload, and without an end: another follows."""
     parts = []
     for name, limit in _TAGS.items():
         if name in source.walked.members:
             content = source.read_member(name, limit)
-            header = bag.encode_header(bag.Header(source.walked.folder, name, len(content)))
+            header = bag.encode_header(bag.Header(folder, name, len(content)))
             parts += [header, content, bytes(bag.padding(len(content)))]
-    return b"".join([*parts, bag.END])
+    return b"".join(parts)

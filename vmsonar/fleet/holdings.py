@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 from vmsonar_archive.format.frames import read_frames
 from vmsonar_archive.format.identity import ArchiveIdentity
-from vmsonar_archive.format.journal import ContentFacts, Ledger, Tally
+from vmsonar_archive.format.journal import ContentFacts, Journal, JournalMark, Ledger, Tally
 from vmsonar_archive.format.layout import SegmentName
 from vmsonar_archive.read.source import FolderSource
 from vmsonar_archive.records import Stamp
 from vmsonar_archive.records.sets import RecordSet, Span, size
 from vmsonar_archive.system import files
-from vmsonar_archive.system.errors import NOT_JSON, VmsonarError
+from vmsonar_archive.system.errors import NOT_JSON, Locked, VmsonarError
 from vmsonar_archive.write.rewrite import stamped
 
 from vmsonar.fleet.store import Fleet
@@ -31,8 +31,8 @@ class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One machine's archive, as far as the fleet has it."""
 
     archive: str
-    #: Of the collected archive's own journal, when this was written.
-    head: str = ""
+    #: The end of the collected archive's own journal, when this was written.
+    mark: JournalMark | None = None
     spans: list[Span] = []
     machine_id: str
     instance_id: str | None = None
@@ -105,11 +105,14 @@ def write_holding(fleet: Fleet, holding: Holding) -> None:
         file.write(msgspec.json.encode(holding))
 
 
-def current_holding(fleet: Fleet, identity: ArchiveIdentity, ledger: Ledger) -> Holding:
+def current_holding(fleet: Fleet, identity: ArchiveIdentity, journal: Journal) -> Holding:
     """What the archive holds, whose lock we have."""
     holding = read_holding(fleet, identity.archive) or Holding.of(identity)
-    if holding.head != ledger.head and ledger.lines:
-        _reread(fleet, holding, ledger)
+    if holding.mark != journal.mark and journal.ledger.lines:
+        if journal.is_resumed:
+            raise Locked(f"archive {identity.archive} was changed beside its lock: try again")
+        _reread(fleet, holding, journal.ledger)
+        holding.mark = journal.mark
     return holding
 
 
@@ -130,7 +133,6 @@ def _reread(fleet: Fleet, holding: Holding, ledger: Ledger) -> None:
     holding.spans = list(held)
     if newest is not None and not holding.reached:
         holding.newest, holding.reached = newest.seq, [newest.time]
-    holding.head = ledger.head
 
 
 class Holdings:

@@ -28,7 +28,7 @@ from vmsonar_archive.write.deposit import LOCK_SECONDS, Deposit, OtherArchive
 
 from vmsonar.config.shipping import FleetSection, Kept, Retention
 from vmsonar.fleet.evidence import Evidence
-from vmsonar.fleet.holdings import Holding, current_holding, write_holding
+from vmsonar.fleet.holdings import Holding, current_holding, read_holding, write_holding
 from vmsonar.fleet.refusals import Refusal, Refusals
 from vmsonar.fleet.store import Fleet
 
@@ -144,24 +144,28 @@ class Intake:
             redacted = bool(record.redacted)
             if contradiction := evidence.contradiction(source, ledger, redacted):
                 raise Refused("other_history", contradiction)
-            holding = current_holding(self.fleet, identity, deposit.journal.ledger)
+            holding = current_holding(self.fleet, identity, deposit.journal)
             newest = _Filing(source, ledger, known, deposit, holding, receipt).run()
             self._fault("intake.before_evidence")
-            if not evidence.has(source, redacted):
-                evidence.keep(source, redacted)
+            if receipt.records or not evidence.has(source, redacted):
+                evidence.keep(source, redacted, self.now().date())
                 holding.bundles += 1
             holding.heard(self.now(), "bundle", origin, newest)
             write_holding(self.fleet, holding)
         self._fault("intake.before_receipt")
         return receipt
 
-    def deposit(self, archive: str, archive_json: bytes, patience: float = LOCK_SECONDS) -> Deposit:
+    def deposit(
+        self, archive: str, archive_json: bytes, patience: float = LOCK_SECONDS, *, whole: bool = False
+    ) -> Deposit:
         """The archive of that id, open for this process alone; raises Refused where it is another machine's, or broken.
 
-        What is for a broken one is refused too: taken again and again, it would hold up others.
+        Unless it is wanted whole, it is only added to: its age costs nothing then. What is for a broken one is refused too: taken again and again, it would hold up others.
         """
+        note = None if whole else read_holding(self.fleet, archive)
+        known = None if note is None else note.mark
         try:
-            return Deposit(self.fleet.archive(archive), archive_json, self.now, self._fault, patience)
+            return Deposit(self.fleet.archive(archive), archive_json, self.now, self._fault, patience, known)
         except OtherArchive as error:
             raise Refused("other_machine", str(error)) from None
         except Locked:
@@ -323,7 +327,7 @@ class _Filing:
                 self._file_table(path, entry)
         self._deposit.commit()
         self._holding.spans = list(self._held)
-        self._holding.head = self._deposit.journal.ledger.head
+        self._holding.mark = self._deposit.journal.mark
         ends = [self._known[path][1].last for path in present if path in self._known]
         return max(filter(None, ends), key=lambda stamp: stamp.seq, default=None)
 
@@ -351,7 +355,7 @@ class _Filing:
         self._held.update(spans)
 
     def _file_table(self, path: str, entry: JournalEntry) -> None:
-        if path not in self._deposit.journal.ledger.current:
+        if not self._deposit.has(path):
             self._deposit.add(path, entry, _chunks(partial(self._source.open, path)), DERIVE)
 
 
