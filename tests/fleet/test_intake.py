@@ -9,7 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 from vmsonar_archive.bundle.redact import parse_kinds
+from vmsonar_archive.format import journal
 from vmsonar_archive.format.bag import BundledFile
+from vmsonar_archive.format.journal import Ledger
+from vmsonar_archive.format.layout import JOURNAL_FILE
 from vmsonar_archive.read.reader import open_archive
 from vmsonar_archive.system.errors import UsageError
 from vmsonar_archive.verify.path import verify_path
@@ -212,6 +215,51 @@ def test_bundles_with_hidden_names_are_an_archive_of_their_own(vm: Vm, fleet: Fl
     assert sums(fleet.origins())[hidden]["samples"] == 600
     take(intake, vm.bundle("plain.tar"))
     assert sorted(fleet.ids()) == sorted([hidden, vm.archive])
+
+
+def test_the_age_of_an_archive_costs_an_intake_nothing(
+    vm: Vm, fleet: Fleet, intake: Intake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(12):
+        vm.record(5)
+        vm.restart()
+        take(intake, vm.increment())
+    collected = fleet.archive(vm.archive) / JOURNAL_FILE
+    vm.record(5)
+    vm.stop()
+    last = vm.increment()
+    parsed, calls = journal._parsed, []
+
+    def counted(line: bytes) -> object:
+        calls.append(line)
+        return parsed(line)
+
+    monkeypatch.setattr(journal, "_parsed", counted)
+    for made, limit in ((last, 12), (last, 8)):
+        calls.clear()
+        take(intake, made)
+        assert len(calls) <= limit < collected.read_bytes().count(b"\n")
+    # One that somebody else wrote to is read whole again.
+    collected.write_bytes(collected.read_bytes() + b"{}\n")
+    calls.clear()
+    assert intake.take(last, "test", keep=True).accepted
+    assert len(calls) > 24
+
+
+def test_a_chain_that_goes_on_from_a_checked_beginning_is_still_checked(vm: Vm) -> None:
+    for _ in range(3):
+        vm.record(5)
+        vm.restart()
+    lines = (vm.root / JOURNAL_FILE).read_bytes().splitlines(keepends=True)
+    whole = Ledger.of(line[:-1] for line in lines)
+    checked = b"".join(lines[:2])
+    for rest, broken in ((lines[2:], None), (lines[3:], 3)):
+        ledger = Ledger.after(checked, whole.current)
+        for line in rest:
+            ledger.add(line[:-1])
+        assert ledger.broken_at == broken
+        if broken is None:
+            assert (ledger.head, ledger.lines, ledger.current) == (whole.head, whole.lines, whole.current)
 
 
 def test_the_evidence_of_a_day_is_one_file_that_tar_reads(vm: Vm, fleet: Fleet) -> None:

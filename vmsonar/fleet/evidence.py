@@ -52,7 +52,7 @@ class Evidence:
 
     def contradiction(self, source: BundleSource, ledger: Ledger, redacted: bool) -> str | None:
         """How a bundle's journal differs from what the machine published earlier; None where it does not."""
-        known = self._journal()
+        known = self.journal()
         # Without a journal yet, the names of what is kept tell: before its first hour is over a machine has none.
         others = redacted if known else self._has_any(not redacted)
         if others:
@@ -92,7 +92,7 @@ class Evidence:
         heads = self._heads()
         if head in (GENESIS, "", *(one.head for one in heads)):
             return
-        if head in _hashes(self._journal()):
+        if head in _hashes(self.journal()):
             return
         files.make_folders(self._folder.parent, self._folder)
         self._write_heads([*heads, PublishedHead(head=head, seq=seq)][-_MAX_HEADS:])
@@ -105,7 +105,7 @@ class Evidence:
         return any(name.encode() in _unpacked(path) for path in self._folder.glob(f"*{_SUFFIX[redacted]}"))
 
     def _continue(self, journal: bytes) -> None:
-        known = self._journal()
+        known = self.journal()
         if len(journal) <= len(known):
             return
         if self._unconfirmed(journal) != (heads := self._heads()) and heads:
@@ -119,7 +119,7 @@ class Evidence:
         if not known:
             files.fsync_folder(self._folder)
 
-    def _journal(self) -> bytes:
+    def journal(self) -> bytes:
         """What is known of the machine's journal; a torn end is not."""
         try:
             return _whole_lines(files.read_inside(self._folder, JOURNAL_FILE, _MAX_JOURNAL))

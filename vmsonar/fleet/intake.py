@@ -1,7 +1,7 @@
 """The one way in for what machines ship: verified, filed, counted once by record id, and only then acknowledged."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -19,7 +19,7 @@ from vmsonar_archive.read.source import BundleSource, NotABundle
 from vmsonar_archive.records import Stamp
 from vmsonar_archive.records.sets import RecordSet, size
 from vmsonar_archive.system import files
-from vmsonar_archive.system.errors import Locked, UsageError, VmsonarError
+from vmsonar_archive.system.errors import FormatError, Locked, UsageError, VmsonarError
 from vmsonar_archive.verify.archive import Depth
 from vmsonar_archive.verify.bundle import verify_bundle
 from vmsonar_archive.verify.content import Checked, CheckedFiles
@@ -124,7 +124,7 @@ class Intake:
         known: CheckedFiles = {}
         # A key may have become invalid since we began.
         trust = None if self._trust is None else replace(self._trust, now=self.now())
-        record, ledger, losses = _verified(source, known, trust)
+        record, ledger, losses = _verified(source, known, trust, self.fleet.evidence)
         identity = source.identity()
         if machine not in (None, identity.machine_id):
             raise Refused(
@@ -222,10 +222,12 @@ def _opened(path: Path) -> BundleSource:
 
 
 def _verified(
-    source: BundleSource, known: CheckedFiles, trust: Trust | None
+    source: BundleSource, known: CheckedFiles, trust: Trust | None, evidence: Path
 ) -> tuple[BundleRecord, Ledger, list[Finding]]:
     """What a bundle says and holds, and what the machine had lost of it; raises where it does not verify."""
     try:
+        with suppress(FormatError):  # said below
+            source.checked = Evidence(evidence / source.identity().archive).journal()
         report = verify_bundle(source, Depth.FULL, trust=trust, known=known)
         errors = [finding for finding in report.findings if finding.severity is Severity.ERROR]
         ledger, losses = source.journal()[0], []

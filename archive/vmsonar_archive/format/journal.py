@@ -222,6 +222,25 @@ class Ledger:
             self.gone.popitem(last=False)
 
     @classmethod
+    def after(cls, checked: bytes, paths: Iterable[str] = ()) -> "Ledger":
+        """The state after lines that were checked before: where the chain goes on, and of files no others than these."""
+        ledger = cls()
+        last = checked[checked.rfind(b"\n", 0, -1) + 1 : -1]
+        ledger.head, ledger.lines = line_hash(last), checked.count(b"\n")
+        if (entry := _parsed(last)) is not None:
+            ledger.identity, ledger.namespace = entry.identity, entry.namespace
+        for path in paths:
+            place = checked.rfind(b'"path":"%b"' % path.encode())
+            line = (
+                checked[checked.rfind(b"\n", 0, place) + 1 : checked.find(b"\n", place)]
+                if place >= 0
+                else b""
+            )
+            if (entry := _parsed(line)) is not None and entry.op != DROP:
+                ledger.current[path] = msgspec.structs.replace(entry, sources=[])
+        return ledger
+
+    @classmethod
     def of(cls, lines: Iterable[bytes], watched: str | None = None) -> "Ledger":
         ledger = cls(watched)
         for line in lines:
@@ -277,12 +296,10 @@ class Journal:
             return None
         tail = os.pread(self._descriptor, _TAIL, max(0, known.size - _TAIL))
         line = tail[:-1].rpartition(b"\n")[2]
-        entry = _parsed(line) if tail.endswith(b"\n") and line_hash(line) == known.head else None
-        if entry is None:
+        if not tail.endswith(b"\n") or line_hash(line) != known.head:
             return None
-        ledger = Ledger()
-        ledger.head, ledger.lines, self._size = known.head, known.lines, known.size
-        ledger.identity, ledger.namespace = entry.identity, entry.namespace
+        ledger = Ledger.after(line + b"\n")
+        ledger.lines, self._size = known.lines, known.size
         return ledger
 
     def _read_whole_lines(self) -> list[bytes]:
