@@ -251,12 +251,12 @@ def test_a_chain_that_goes_on_from_a_checked_beginning_is_still_checked(vm: Vm) 
         vm.record(5)
         vm.restart()
     lines = (vm.root / JOURNAL_FILE).read_bytes().splitlines(keepends=True)
-    whole = Ledger.of(line[:-1] for line in lines)
+    whole = Ledger.of(one[:-1] for one in lines)
     checked = b"".join(lines[:2])
     for rest, broken in ((lines[2:], None), (lines[3:], 3)):
         ledger = Ledger.after(checked, whole.current)
-        for line in rest:
-            ledger.add(line[:-1])
+        for one in rest:
+            ledger.add(one[:-1])
         assert ledger.broken_at == broken
         if broken is None:
             assert (ledger.head, ledger.lines, ledger.current) == (whole.head, whole.lines, whole.current)

@@ -9,14 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from vmsonar_archive.format.layout import RECORD_KINDS
 
-from tests.fleet.messages import as_somebody_else, messages
+from tests.fleet.messages import Given, as_somebody_else, messages
 from tests.fleet.place import Machines, Vm, assert_same, sums
 from tests.forward.place import Place, consume, kafka_config
 from tests.parts import requires
@@ -28,7 +27,6 @@ from vmsonar.fleet.holdings import read_holding
 from vmsonar.fleet.intake import Intake
 from vmsonar.fleet.kafka import KafkaSource
 from vmsonar.fleet.store import Fleet, open_fleet
-from vmsonar.fleet.stream import RecordHeaders
 
 pytestmark = requires("kafka", "kcat")
 
@@ -204,35 +202,6 @@ class Consumer:
 
     def close(self) -> None:
         pass
-
-
-@dataclass
-class Given:
-    """A message as the library gives it."""
-
-    kind: str
-    said: RecordHeaders
-    line: bytes
-    number: int
-
-    def topic(self) -> str:
-        return f"c.{self.kind}"
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return self.number
-
-    def error(self) -> None:
-        return None
-
-    def value(self) -> bytes:
-        return self.line
-
-    def headers(self) -> list[tuple[str, bytes]]:
-        names = ("archive", "run", "boot", "seq", "identity")
-        return [(name, str(getattr(self.said, name)).encode()) for name in names]
 
 
 def test_what_is_refused_while_partitions_go_is_told(vm: Vm, intake: Intake) -> None:

@@ -34,7 +34,8 @@ def collect_command(
     """Takes in what machines ship and keeps it as ordinary archives, one per machine.
 
     Bundles and increments come from folders and buckets, records from Kafka (section `fleet` of the configuration).
-    Without any of them it keeps the fleet in order and watches its machines: beside `vmsonar serve`, which takes uploads.
+    Without any of them it keeps the fleet in order and watches its machines: beside `vmsonar serve`, which takes
+    uploads.
 
     Example: vmsonar collect /srv/bundles --fleet /var/lib/vmsonar-fleet
     """

@@ -49,6 +49,9 @@ class Evidence:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        # As read last: an old machine's has megabytes.
+        self._known: tuple[tuple[int, int], bytes] | None = None
+        self._sent = b""
 
     def contradiction(self, source: BundleSource, ledger: Ledger, redacted: bool) -> str | None:
         """How a bundle's journal differs from what the machine published earlier; None where it does not."""
@@ -61,7 +64,7 @@ class Evidence:
         if redacted:
             # Each has a journal of its own, made of what is in it.
             return None
-        journal = _whole_lines(source.read(JOURNAL_FILE, _MAX_JOURNAL))
+        journal = self._sent = _whole_lines(source.read(JOURNAL_FILE, _MAX_JOURNAL))
         if not (journal.startswith(known) or known.startswith(journal)):
             return (
                 "tells another history than this machine did earlier: its journal does not continue the one in "
@@ -73,10 +76,10 @@ class Evidence:
         return None
 
     def keep(self, source: BundleSource, redacted: bool, today: date) -> None:
-        """Keeps what a bundle says; it did not contradict."""
+        """Keeps what a bundle says, which was asked for contradictions before."""
         files.make_folders(self._folder.parent, self._folder)
         if not redacted:
-            self._continue(_whole_lines(source.read(JOURNAL_FILE, _MAX_JOURNAL)))
+            self._continue(self._sent)
         if (name := _name_of(source)) is not None:
             path = self._folder / f"{today:%Y-%m-%d}{_SUFFIX[redacted]}"
             _append(path, zstandard.compress(_tag_files(source, name)))
@@ -122,9 +125,16 @@ class Evidence:
     def journal(self) -> bytes:
         """What is known of the machine's journal; a torn end is not."""
         try:
-            return _whole_lines(files.read_inside(self._folder, JOURNAL_FILE, _MAX_JOURNAL))
+            status = (self._folder / JOURNAL_FILE).stat()
+            version = status.st_size, status.st_mtime_ns
+            if self._known is None or self._known[0] != version:
+                self._known = (
+                    version,
+                    _whole_lines(files.read_inside(self._folder, JOURNAL_FILE, _MAX_JOURNAL)),
+                )
         except FileNotFoundError:
             return b""
+        return self._known[1]
 
     def _has_any(self, redacted: bool) -> bool:
         return any(self._folder.glob(f"*{_SUFFIX[redacted]}"))

@@ -19,7 +19,7 @@ from vmsonar_archive.read.source import BundleSource, NotABundle
 from vmsonar_archive.records import Stamp
 from vmsonar_archive.records.sets import RecordSet, size
 from vmsonar_archive.system import files
-from vmsonar_archive.system.errors import FormatError, Locked, UsageError, VmsonarError
+from vmsonar_archive.system.errors import Locked, UsageError, VmsonarError
 from vmsonar_archive.verify.archive import Depth
 from vmsonar_archive.verify.bundle import verify_bundle
 from vmsonar_archive.verify.content import Checked, CheckedFiles
@@ -124,7 +124,10 @@ class Intake:
         known: CheckedFiles = {}
         # A key may have become invalid since we began.
         trust = None if self._trust is None else replace(self._trust, now=self.now())
-        record, ledger, losses = _verified(source, known, trust, self.fleet.evidence)
+        with suppress(VmsonarError):  # said below
+            evidence = Evidence(self.fleet.evidence / source.identity().archive)
+            source.checked = evidence.journal()
+        record, ledger, losses = _verified(source, known, trust)
         identity = source.identity()
         if machine not in (None, identity.machine_id):
             raise Refused(
@@ -138,7 +141,6 @@ class Intake:
             head=record.head,
             findings=losses,
         )
-        evidence = Evidence(self.fleet.evidence / identity.archive)
         archive_json = source.read(layout.ARCHIVE_FILE, _MAX_SMALL)
         with self.deposit(identity.archive, archive_json, patience) as deposit:
             redacted = bool(record.redacted)
@@ -160,7 +162,8 @@ class Intake:
     ) -> Deposit:
         """The archive of that id, open for this process alone; raises Refused where it is another machine's, or broken.
 
-        Unless it is wanted whole, it is only added to: its age costs nothing then. What is for a broken one is refused too: taken again and again, it would hold up others.
+        Unless it is wanted whole, it is only added to: its age costs nothing then. What is for a broken one is refused
+        too: taken again and again, it would hold up others.
         """
         note = None if whole else read_holding(self.fleet, archive)
         known = None if note is None else note.mark
@@ -222,12 +225,10 @@ def _opened(path: Path) -> BundleSource:
 
 
 def _verified(
-    source: BundleSource, known: CheckedFiles, trust: Trust | None, evidence: Path
+    source: BundleSource, known: CheckedFiles, trust: Trust | None
 ) -> tuple[BundleRecord, Ledger, list[Finding]]:
     """What a bundle says and holds, and what the machine had lost of it; raises where it does not verify."""
     try:
-        with suppress(FormatError):  # said below
-            source.checked = Evidence(evidence / source.identity().archive).journal()
         report = verify_bundle(source, Depth.FULL, trust=trust, known=known)
         errors = [finding for finding in report.findings if finding.severity is Severity.ERROR]
         ledger, losses = source.journal()[0], []

@@ -11,7 +11,7 @@ import msgspec
 from vmsonar_archive.read.endings import Ending, MachineEnd, last_tail, machine_end
 from vmsonar_archive.system.errors import VmsonarError
 
-from vmsonar.fleet.holdings import Holding, Holdings
+from vmsonar.fleet.holdings import Holding
 from vmsonar.fleet.store import Fleet
 
 #: A machine that ships so many times its interval late is late; three intervals without a word, and it is lost.
@@ -103,16 +103,6 @@ def judged(silent: timedelta, interval: timedelta, end: str | None) -> State:
     if end in _ORDERLY:
         return State.GONE
     return State.LOST if silent > _LOST * interval else State.LATE
-
-
-def states(
-    fleet: Fleet, now: datetime, shipping: timedelta | None = None, listening: datetime | None = None
-) -> list[MachineState]:
-    """All machines, in the order of their archives' ids."""
-    return [
-        state_of(fleet, holding, now, shipping=shipping, listening=listening)
-        for holding in sorted(Holdings(fleet).read(), key=lambda one: one.archive)
-    ]
 
 
 def last_end(root: Path) -> MachineEnd | None:

@@ -76,7 +76,9 @@ class Source(ABC):
         self._taken = {name: version for name, version in self._taken.items() if found.get(name) == version}
         began = time.monotonic()
         self._later = {name: told for name, told in self._later.items() if name in found}
-        new = [name for name in found if name not in self._taken and self._is_due(name, began)]
+        new = [
+            name for name in found if name not in self._taken and self._later.get(name, (0.0,))[0] <= began
+        ]
         random.shuffle(new)
         self.is_behind = False
         for name in new:
@@ -105,17 +107,14 @@ class Source(ABC):
     def _put_off(self, name: str, error: Exception) -> None:
         self._later[name] = time.monotonic() + _AGAIN_SECONDS, str(error)
 
-    def _is_due(self, name: str, now: float) -> bool:
-        return name not in self._later or now >= self._later[name][0]
-
     def _try(self, name: str) -> Receipt | None:
         """What became of a file; None for one that is gone or has to wait. Raises OSError where our own disk fails."""
         is_known = self._later.pop(name, None) is not None
         try:
             receipt = self.take(name)
-        except FileNotFoundError:  # another collector was faster
-            return None
         except (OSError, VmsonarError) as error:
+            if isinstance(error.__cause__ or error, FileNotFoundError):  # another collector was faster
+                return None
             if isinstance(error, OSError) and error.errno in _OUR_FAULTS:
                 raise
             self.is_behind |= not is_known
@@ -181,7 +180,7 @@ class BucketSource(Source):
         digits = sha256(f"{self.place}/{name}".encode()).hexdigest()[:16]
         path = self._intake.fleet.incoming / f"{digits}-{os.getpid()}.partial"
         try:
-            self._fetch(name, path)
+            self._store.download(name, path)
             short = name.rpartition("/")[2]
             receipt = self._intake.take(path, self.origin, name=short, patience=_LOCK_SECONDS)
         finally:
@@ -193,14 +192,6 @@ class BucketSource(Source):
                 # It is filed; the next time it brings nothing new.
                 self._put_off(name, error)
         return receipt
-
-    def _fetch(self, name: str, path: Path) -> None:
-        try:
-            self._store.download(name, path)
-        except VmsonarError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                raise error.__cause__ from None
-            raise
 
 
 def source_at(place: str, intake: Intake, *, keep: bool) -> Source:

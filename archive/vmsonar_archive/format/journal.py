@@ -223,7 +223,7 @@ class Ledger:
 
     @classmethod
     def after(cls, checked: bytes, paths: Iterable[str] = ()) -> "Ledger":
-        """The state after lines that were checked before: where the chain goes on, and of files no others than these."""
+        """The state after lines that were checked before: where the chain goes on, and no other files than these."""
         ledger = cls()
         last = checked[checked.rfind(b"\n", 0, -1) + 1 : -1]
         ledger.head, ledger.lines = line_hash(last), checked.count(b"\n")
