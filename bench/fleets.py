@@ -61,23 +61,26 @@ def _shift_day(source: Path, root: Path, days: int) -> list[SegmentFacts]:
     with open_archive(source) as archive:
         for kind in (SAMPLE, SYSINFO):
             for segment in archive.segments(kind):
-                lines = [_shifted(line, days) for line in archive.lines(segment)]
-                made.append(_write(root, kind, lines))
+                later = timedelta(days=days)
+                lines = [shifted(line, later, days * _NUMBERS) for line in archive.lines(segment)]
+                made.append(write_segment(root, kind, lines))
     return made
 
 
-def _shifted(line: bytes, days: int) -> bytes:
+def shifted(line: bytes, later: timedelta, numbers: int) -> bytes:
+    """The same record at a later time, with a higher number."""
     stamp = decode_stamp(line)
-    later = msgspec.structs.replace(
+    moved = msgspec.structs.replace(
         stamp,
-        time=stamp.time + timedelta(days=days),
-        seq=stamp.seq + days * _NUMBERS,
-        boottime=stamp.boottime + days * 86_400 * 10**9,
+        time=stamp.time + later,
+        seq=stamp.seq + numbers,
+        boottime=stamp.boottime + int(later.total_seconds()) * 10**9,
     )
-    return finish(encode_row(later)[:-1] + line[len(encode_row(stamp)) - 1 : -_TAIL])
+    return finish(encode_row(moved)[:-1] + line[len(encode_row(stamp)) - 1 : -_TAIL])
 
 
-def _write(root: Path, kind: str, lines: list[bytes]) -> SegmentFacts:
+def write_segment(root: Path, kind: str, lines: list[bytes]) -> SegmentFacts:
+    """A segment of these records."""
     first = decode_stamp(lines[0][:-1])
     path = SegmentName.of(kind, first.time, first.seq).path
     (root / path).parent.mkdir(parents=True, exist_ok=True)

@@ -38,7 +38,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
         "--token-file",
         "/etc/vmsonar/mint-token",
     ),
-    "variants/serve.yaml": (*_WHEELS, "--serve"),
+    "variants/serve.yaml": (*_WHEELS, "--serve", "--serve-url", "https://fleet.example.org:8443"),
     "variants/one-shot.yaml": (*_WHEELS, "--one-shot", "--process-io"),
 }
 

@@ -1,6 +1,7 @@
 """What a forwarder of the native dialect sends, as messages."""
 
 import base64
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -36,3 +37,32 @@ def as_somebody_else(message: Message) -> Message:
     kind, headers, line = message
     other = base64.b64decode(headers.identity).replace(b'"machine_id":"', b'"machine_id":"f')
     return kind, msgspec.structs.replace(headers, identity=base64.b64encode(other).decode()), line
+
+
+@dataclass
+class Given:
+    """A message as the library gives it."""
+
+    kind: str
+    said: RecordHeaders
+    line: bytes
+    number: int
+
+    def topic(self) -> str:
+        return f"c.{self.kind}"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self.number
+
+    def error(self) -> None:
+        return None
+
+    def value(self) -> bytes:
+        return self.line
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        names = ("archive", "run", "boot", "seq", "identity")
+        return [(name, str(getattr(self.said, name)).encode()) for name in names]

@@ -3,13 +3,16 @@
 import hashlib
 import hmac
 import json
+import os
+import shutil
 import socketserver
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import msgspec
 import pytest
@@ -17,6 +20,7 @@ from vmsonar_archive.bundle.make import bundle_to_file
 from vmsonar_archive.system.errors import UsageError, VmsonarError
 
 from tests.archive.bundle.tls_server import Handler, running
+from tests.fleet.messages import messages
 from tests.fleet.place import Machines, Vm
 from tests.making.machines import START, Load, Machine
 from tests.real.certificates import make_authority
@@ -24,9 +28,11 @@ from vmsonar.config.quantities import Duration
 from vmsonar.config.shipping import FleetSection, Hooks, Mail
 from vmsonar.config.shipping import Watch as WatchSection
 from vmsonar.daemon.log import Log
+from vmsonar.fleet.holdings import read_holding, write_holding
 from vmsonar.fleet.hooks import Messenger, Notice, Teller
 from vmsonar.fleet.intake import Intake
 from vmsonar.fleet.store import Fleet
+from vmsonar.fleet.stream import Stream
 from vmsonar.fleet.watch import Watch
 
 APPEND = "import sys; open(sys.argv[1], 'a').write(sys.stdin.read() + '\\n')"
@@ -48,12 +54,19 @@ class Told:
     def start(self) -> Watch:
         return Watch(self.fleet, self.settings, Log("error"), lambda: self.time)
 
-    def later(self, minutes: float) -> None:
+    def later(self, minutes: float, deaf: Iterable[str] = ()) -> None:
         """The collector looks every two minutes."""
         end = self.time + timedelta(minutes=minutes)
         while self.time < end:
             self.time = min(self.time + timedelta(minutes=2), end)
-            self.watch.look()
+            self.watch.look(deaf)
+
+    def restart(self, minutes: float) -> None:
+        """Nobody looks for a while; then another collector does."""
+        self.watch.close()
+        self.time += timedelta(minutes=minutes)
+        self.watch = self.start()
+        self.watch.look()
 
     def ship(self, vm: Vm, times: int = 3) -> None:
         for _ in range(times):
@@ -82,14 +95,89 @@ def test_a_lost_machine_is_told_once_and_once_when_it_is_back(told: Told, vm: Vm
     assert told.notices == []
     told.later(60)
     assert told.notices == [("lost", "vm0", False)]
-    # A collector that takes over knows what was told.
-    told.watch.close()
-    told.watch = told.start()
-    told.later(60)
-    assert told.notices == [("lost", "vm0", False)]
+    # A collector that takes over knows what was told, however long nobody looked.
+    for pause in (0, 1, 2, 3, 10, 300):
+        told.restart(pause)
+        told.later(60)
+        assert told.notices == [("lost", "vm0", False)]
     told.ship(vm, 1)
     told.later(5)
     assert told.notices == [("lost", "vm0", False), ("lost", "vm0", True)]
+    told.later(60)
+    assert told.notices[2:] == [("lost", "vm0", False)]
+    # It came and went again while nobody looked: both are told.
+    told.watch.close()
+    vm.record(20, seconds=45)
+    assert told.intake.take(vm.increment(), "test").accepted
+    told.restart(200)
+    told.later(60)
+    assert told.notices[3:] == [("lost", "vm0", True), ("lost", "vm0", False)]
+
+
+def test_what_our_own_source_does_not_bring_is_not_the_machines_silence(told: Told, vm: Vm) -> None:
+    told.ship(vm)
+    told.later(120, deaf=["test"])
+    told.later(40)
+    assert told.notices == []
+    told.later(40, deaf=["another"])
+    assert told.notices == [("lost", "vm0", False)]
+
+
+def test_three_heartbeats_where_kafka_runs(told: Told, machines: Machines) -> None:
+    """What is filed every half minute is missed after one and a half minutes."""
+    quiet, talking = machines(), machines()
+    streams = {vm: Stream(told.intake) for vm in (quiet, talking)}
+    sent: dict[Vm, int] = dict.fromkeys(streams, 0)
+
+    def beat(*vms: Vm) -> None:
+        told.time += timedelta(seconds=30)
+        for vm in vms:
+            vm.record(3)
+            for message in (made := messages(vm.root))[sent[vm] :]:
+                streams[vm].add(*message)
+            sent[vm] = len(made)
+            assert streams[vm].flush().records >= 3
+        told.watch.look()
+
+    for _ in range(6):
+        beat(quiet, talking)
+    for _ in range(3):
+        beat(talking)
+    assert told.notices == []
+    beat(talking)
+    assert told.notices == [("lost", "vm0", False)]
+
+
+@pytest.mark.slow
+def test_thousands_of_dead_machines_cost_nothing(told: Told, vm: Vm) -> None:
+    told.ship(vm)
+    holding = read_holding(told.fleet, vm.archive)
+    assert holding is not None
+    root = told.fleet.archive(vm.archive)
+    for _ in range(3000):
+        other = str(uuid4())
+        shutil.copytree(root, told.fleet.archive(other), copy_function=os.link)
+        write_holding(told.fleet, msgspec.structs.replace(holding, archive=other))
+    heard: list[Notice] = []
+    told.watch._messengers = {"command": Messenger(heard.append)}
+    looks = []
+    told.time += timedelta(minutes=1)
+    for _ in range(600):
+        told.time += timedelta(seconds=100)
+        began = time.process_time()
+        told.watch.look()
+        looks.append(time.process_time() - began)
+        if len(heard) > 3000:
+            break
+    assert {one.archive for one in heard} == set(told.fleet.ids())
+    # A look at them all, a second of farewells, three likely causes.
+    assert max(looks) < 6.0, looks
+    began = time.process_time()
+    for _ in range(10):
+        told.time += timedelta(seconds=100)
+        told.watch.look()
+    assert (time.process_time() - began) / 10 < 0.25
+    assert len(heard) == 3001
 
 
 def test_only_one_collector_tells(told: Told, machines: Machines) -> None:

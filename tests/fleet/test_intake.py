@@ -9,7 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 from vmsonar_archive.bundle.redact import parse_kinds
+from vmsonar_archive.format import journal
 from vmsonar_archive.format.bag import BundledFile
+from vmsonar_archive.format.journal import Ledger
+from vmsonar_archive.format.layout import JOURNAL_FILE
 from vmsonar_archive.read.reader import open_archive
 from vmsonar_archive.system.errors import UsageError
 from vmsonar_archive.verify.path import verify_path
@@ -212,6 +215,80 @@ def test_bundles_with_hidden_names_are_an_archive_of_their_own(vm: Vm, fleet: Fl
     assert sums(fleet.origins())[hidden]["samples"] == 600
     take(intake, vm.bundle("plain.tar"))
     assert sorted(fleet.ids()) == sorted([hidden, vm.archive])
+
+
+def test_the_age_of_an_archive_costs_an_intake_nothing(
+    vm: Vm, fleet: Fleet, intake: Intake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(12):
+        vm.record(5)
+        vm.restart()
+        take(intake, vm.increment())
+    collected = fleet.archive(vm.archive) / JOURNAL_FILE
+    vm.record(5)
+    vm.stop()
+    last = vm.increment()
+    parsed, calls = journal._parsed, []
+
+    def counted(line: bytes) -> object:
+        calls.append(line)
+        return parsed(line)
+
+    monkeypatch.setattr(journal, "_parsed", counted)
+    for made, limit in ((last, 12), (last, 8)):
+        calls.clear()
+        take(intake, made)
+        assert len(calls) <= limit < collected.read_bytes().count(b"\n")
+    # One that somebody else wrote to is read whole again.
+    collected.write_bytes(collected.read_bytes() + b"{}\n")
+    calls.clear()
+    assert intake.take(last, "test", keep=True).accepted
+    assert len(calls) > 24
+
+
+def test_a_chain_that_goes_on_from_a_checked_beginning_is_still_checked(vm: Vm) -> None:
+    for _ in range(3):
+        vm.record(5)
+        vm.restart()
+    lines = (vm.root / JOURNAL_FILE).read_bytes().splitlines(keepends=True)
+    whole = Ledger.of(one[:-1] for one in lines)
+    checked = b"".join(lines[:2])
+    for rest, broken in ((lines[2:], None), (lines[3:], 3)):
+        ledger = Ledger.after(checked, whole.current)
+        for one in rest:
+            ledger.add(one[:-1])
+        assert ledger.broken_at == broken
+        if broken is None:
+            assert (ledger.head, ledger.lines, ledger.current) == (whole.head, whole.lines, whole.current)
+
+
+def test_the_evidence_of_a_day_is_one_file_that_tar_reads(vm: Vm, fleet: Fleet) -> None:
+    time = [AT]
+    intake = Intake(fleet, now=lambda: time[0])
+
+    def names(path: Path) -> list[str]:
+        command = ["tar", "--zstd", "-tf", str(path)]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+
+    shipped = []
+    for number in range(5):
+        if number == 4:
+            time[0] += timedelta(days=1)
+        vm.record(20)
+        shipped.append(vm.increment())
+        take(intake, shipped[-1])
+        if number == 2:
+            # A crash left a part of what it was adding.
+            (path,) = fleet.evidence.glob("*/*.tar.zst")
+            content = path.read_bytes()
+            path.write_bytes(content + content[: len(content) // 5])
+    for path in shipped:
+        assert take(intake, path).records == 0
+    first, second = sorted(fleet.evidence.glob("*/*.tar.zst"))
+    assert [path.name for path in (first, second)] == [f"{day:%F}.bag.tar.zst" for day in (AT, time[0])]
+    assert sum(name.endswith("/tagmanifest-sha256.txt") for name in names(first)) == 4
+    assert len({name.partition("/")[0] for name in names(first)}) == 4
+    assert sum(name.endswith("/tagmanifest-sha256.txt") for name in names(second)) == 1
 
 
 @requires("ssh_keygen")

@@ -2,24 +2,30 @@
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from vmsonar_archive.format.layout import RECORD_KINDS
 
-from tests.fleet.messages import as_somebody_else, messages
+from tests.fleet.messages import Given, as_somebody_else, messages
 from tests.fleet.place import Machines, Vm, assert_same, sums
 from tests.forward.place import Place, consume, kafka_config
 from tests.parts import requires
 from tests.real import kafka_admin
 from tests.real.kafka import ALPHA, KafkaBroker
 from tests.real.wait import wait_until
+from vmsonar.config.shipping import CollectKafka, Tls
 from vmsonar.fleet.holdings import read_holding
 from vmsonar.fleet.intake import Intake
+from vmsonar.fleet.kafka import KafkaSource
 from vmsonar.fleet.store import Fleet, open_fleet
 
 pytestmark = requires("kafka", "kcat")
@@ -37,6 +43,7 @@ class Collectors:
             json.dumps({"fleet": {"place": str(self.root), "every": "1s", "kafka": kafka}})
         )
         self._log = folder / "collect.log"
+        self._broker, self._cluster = broker, cluster
 
     @property
     def fleet(self) -> Fleet:
@@ -48,6 +55,24 @@ class Collectors:
     def start(self) -> "subprocess.Popen[bytes]":
         with self._log.open("a") as log:
             return subprocess.Popen(self.command(), stderr=log, env={**os.environ})
+
+    def lag(self) -> int:
+        """How many messages the group has not taken."""
+        kafka = pytest.importorskip("confluent_kafka")
+        consumer = kafka.Consumer(
+            self._broker.client() | {"group.id": self._cluster, "enable.auto.commit": False}
+        )
+        try:
+            names = [
+                name for name in consumer.list_topics(timeout=10).topics if name.startswith(self._cluster)
+            ]
+            places = [kafka.TopicPartition(name, number) for name in names for number in range(4)]
+            return sum(
+                consumer.get_watermark_offsets(one, timeout=10)[1] - max(one.offset, 0)
+                for one in consumer.committed(places, timeout=10)
+            )
+        finally:
+            consumer.close()
 
     def once(self) -> dict[str, int]:
         done = subprocess.run(
@@ -143,6 +168,58 @@ def test_what_is_no_record_is_set_aside(kafka_broker: KafkaBroker, tmp_path: Pat
     assert_same(collectors.fleet, [vm])
 
 
+def test_what_is_only_poison_is_passed_once(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+    producer = pytest.importorskip("confluent_kafka").Producer(kafka_broker.client())
+    cluster = f"{ALPHA.cluster}.only-poison"
+    for _ in range(3):
+        producer.produce(f"{cluster}.sample", value=b"{}", headers=[("archive", b"../..")])
+    assert producer.flush(30) == 0
+    collectors = Collectors(tmp_path, kafka_broker, cluster)
+    for refused in (3, 0):
+        done = subprocess.run(
+            collectors.command("--once", "--json"), capture_output=True, text=True, timeout=120, check=False
+        )
+        assert json.loads(done.stdout)["refused"] == refused, done.stderr
+    assert len(list(collectors.fleet.refused.glob("*.json"))) == 3
+
+
+class Consumer:
+    """Gives what it was given, and remembers what was committed; between two rounds its partitions are taken away."""
+
+    def __init__(self, source: KafkaSource, given: list[list[object]]) -> None:
+        self._source = source
+        self._given = given
+        self.committed: list[int] = []
+
+    def consume(self, *_: object) -> list[object]:
+        if self._given:
+            return self._given.pop(0)
+        self._source._on_revoke(self, [])
+        return []
+
+    def commit(self, offsets: list[Any], **_: object) -> None:
+        self.committed += [one.offset for one in offsets]
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_is_refused_while_partitions_go_is_told(vm: Vm, intake: Intake) -> None:
+    vm.record(10)
+    vm.stop()
+    sent = messages(vm.root)[1:]
+    source = KafkaSource(CollectKafka(brokers=["none:1"], tls=Tls(use="none")), intake)
+    some = [Given(*message, number) for number, message in enumerate([*sent, as_somebody_else(sent[-1])])]
+    consumer = source._consumer = Consumer(source, [some])  # type: ignore[arg-type]
+    source._due = float("inf")
+    found = list(source.round())
+    assert [(one.accepted, one.records, one.reason) for one in found] == [
+        (False, 0, "other_machine"),
+        (True, 10, None),
+    ]
+    assert consumer.committed == [len(some)]
+
+
 def test_a_head_published_by_kafka_is_missed_in_a_later_journal(
     kafka_broker: KafkaBroker, tmp_path: Path, vm: Vm
 ) -> None:
@@ -158,6 +235,55 @@ def test_a_head_published_by_kafka_is_missed_in_a_later_journal(
     vm.record(2000)
     receipt = Intake(collectors.fleet).take(vm.bundle("rewritten.tar"), "test")
     assert receipt.reason == "other_history", receipt
+
+
+def endure(
+    collectors: Collectors, send: Callable[[Vm], None], made: list[Vm], kills: int, seconds: float
+) -> None:
+    """Two collectors of a group, of which one is killed at a random moment again and again while records come."""
+    chance = random.Random(20)
+    running = [collectors.start(), collectors.start()]
+    try:
+        for number in range(kills):
+            if number % 4 == 0:
+                vm = chance.choice(made)
+                vm.record(chance.randrange(5, 100))
+                send(vm)
+            time.sleep(chance.uniform(0, seconds))
+            victim = chance.randrange(2)
+            running[victim].send_signal(signal.SIGKILL)
+            running[victim].wait(30)
+            running[victim] = collectors.start()
+    finally:
+        for process in running:
+            process.kill()
+            process.wait(30)
+    # Those that were killed are members of the group until their session ends.
+    wait_until(lambda: collectors.once()["records"] == 0 and collectors.lag() == 0, 180, "all of it")
+    assert_same(collectors.fleet, made)
+
+
+@pytest.mark.parametrize(
+    ("kills", "seconds"),
+    [
+        pytest.param(8, 2.0, marks=pytest.mark.slow),
+        pytest.param(100, 4.0, marks=[pytest.mark.slow, pytest.mark.chaos]),
+    ],
+)
+def test_collectors_are_killed_at_random(
+    kafka_broker: KafkaBroker, tmp_path: Path, machines: Machines, kills: int, seconds: float
+) -> None:
+    cluster = f"{ALPHA.cluster}.storm-{kills}"
+    made = [machines() for _ in range(3)]
+    topics(kafka_broker, cluster)
+
+    def send(vm: Vm) -> None:
+        assert forwarder(tmp_path, kafka_broker, cluster, vm).once().returncode == 0
+
+    for vm in made:
+        vm.record(20)
+        send(vm)
+    endure(Collectors(tmp_path, kafka_broker, cluster), send, made, kills, seconds)
 
 
 @pytest.mark.slow

@@ -9,9 +9,9 @@ from vmsonar_archive.records import EventRow
 
 from tests.fleet.place import Machines, Vm
 from tests.making.machines import Load, Machine
-from vmsonar.fleet.holdings import read_holding, write_holding
+from vmsonar.fleet.holdings import Holdings, read_holding, write_holding
 from vmsonar.fleet.intake import Intake
-from vmsonar.fleet.machines import State, interval_of, last_minutes, state_of, states
+from vmsonar.fleet.machines import State, interval_of, last_minutes, state_of
 from vmsonar.fleet.store import Fleet
 
 
@@ -136,5 +136,5 @@ def test_several_machines(fleet: Fleet, machines: Machines, clock: Clock) -> Non
     ship(quiet, intake, clock)
     clock.later(hours=1)
     ship(talking, intake, clock)
-    found = {one.host: one.state for one in states(fleet, clock.time)}
+    found = {one.host: state_of(fleet, one, clock.time).state for one in Holdings(fleet).read()}
     assert found == {"vm0": State.LOST, "vm1": State.ALIVE}

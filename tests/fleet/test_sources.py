@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from vmsonar_archive.system import files
 from vmsonar_archive.system.errors import UsageError, VmsonarError
 from vmsonar_archive.verify.signature import read_trust
+from vmsonar_archive.write.lock import WriterLock
 from vmsonar_inspect.tables.stores import ObjectStore
 
 from tests.fleet.place import Machines, Vm, assert_same
@@ -19,6 +21,7 @@ from tests.parts import requires
 from tests.real.s3 import S3Server
 from vmsonar.config.quantities import ByteSize
 from vmsonar.config.shipping import Kept
+from vmsonar.fleet import sources
 from vmsonar.fleet.intake import Intake
 from vmsonar.fleet.sources import BucketSource, FolderSource
 from vmsonar.fleet.store import Fleet
@@ -96,6 +99,61 @@ def test_what_the_fleet_could_not_take_waits_for_the_next_collector(
     assert_same(fleet, [vm])
 
 
+def test_what_another_collector_takes_meanwhile_is_passed_over(
+    inbox: Path, vm: Vm, fleet: Fleet, intake: Intake
+) -> None:
+    shipped(vm, inbox, 6)
+    mine, other = FolderSource(inbox, intake, keep=False), FolderSource(inbox, Intake(fleet), keep=False)
+    taken = []
+    for receipt in mine.round():
+        taken.append(receipt)
+        # Those that the first has listed and not come to.
+        theirs = other.round()
+        taken.append(next(theirs))
+        theirs.close()
+    assert [receipt.accepted for receipt in taken] == [True] * 6
+    assert sum(receipt.records for receipt in taken) == 6 * 21
+    assert (mine.trouble, mine.is_behind) == (None, False)
+    assert_same(fleet, [vm])
+
+
+def test_one_that_cannot_be_taken_keeps_no_other(
+    inbox: Path, machines: Machines, fleet: Fleet, intake: Intake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [machines() for _ in range(3)]
+    for vm in made:
+        shipped(vm, inbox, 2)
+    opened = os.open
+
+    def denied(path: object, *more: Any, **options: Any) -> int:
+        if str(path).endswith("/vm1-3.tar"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opened(path, *more, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sources, "_LOCK_SECONDS", 0.1)
+    source = FolderSource(inbox, intake, keep=False)
+    (inbox / "vm1-3.tar").rename(inbox / "old.tar")
+    os.utime(inbox / "old.tar", (0, 0))
+    (inbox / "old.tar").rename(inbox / "vm1-3.tar")
+    lock = fleet.archive(made[2].archive)
+    lock.mkdir(parents=True)
+    held = WriterLock(lock)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", denied)
+        assert len(list(source.round())) == 3
+    assert source.trouble is not None
+    assert "and 2 more" in source.trouble
+    assert source.is_behind
+    assert list(source.round()) == []
+    held.close()
+    assert not source.is_behind, "nobody delivered anything since"
+    start = time.monotonic()
+    monkeypatch.setattr(sources.time, "monotonic", lambda: start + 100)
+    assert len(list(source.round())) == 3
+    assert source.trouble is None
+    assert_same(fleet, made)
+
+
 def test_a_source_within_the_fleet_is_refused(fleet: Fleet, intake: Intake) -> None:
     for folder in (fleet.root, fleet.archives):
         with pytest.raises(UsageError):
@@ -149,7 +207,7 @@ def test_the_command(inbox: Path, tmp_path: Path, vm: Vm) -> None:
     missing = collect(tmp_path / "nowhere", "--fleet", root, "--once")
     assert missing.returncode == 3
     assert "is not a folder" in missing.stderr
-    assert collect("--fleet", root, "--once").returncode == 2
+    assert collect("--fleet", root, "--once").returncode == 2, "nothing to take, once"
     assert collect(inbox, "--fleet", vm.root, "--once").returncode == 2, "an archive is no fleet"
     # What is collected is read like any archive.
     words = [
@@ -214,6 +272,31 @@ def test_what_is_refused_leaves_a_bucket_when_it_is_set_aside(
 
 
 @requires("moto")
+def test_what_cannot_be_deleted_is_filed_once_and_deleted_later(
+    bucket: str, s3_server: S3Server, vm: Vm, fleet: Fleet, intake: Intake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(s3_server, bucket, vm, 4)
+    remove, calls = ObjectStore.remove, [0]
+
+    def failing(store: ObjectStore, name: str) -> None:
+        calls[0] += 1
+        if calls[0] in (2, 3, 5):
+            raise VmsonarError("cannot delete: the connection ended")
+        remove(store, name)
+
+    monkeypatch.setattr(ObjectStore, "remove", failing)
+    monkeypatch.setattr(sources, "_AGAIN_SECONDS", 0.0)
+    source = BucketSource(f"s3://{bucket}/fleet", intake, keep=False)
+    assert sum(receipt.records for receipt in source.round()) == 84
+    assert "cannot delete" in (source.trouble or "")
+    rest = [receipt for _ in range(4) for receipt in source.round()]
+    assert [receipt.records for receipt in rest] == [0, 0, 0]
+    left = s3_server.client().list_objects_v2(Bucket=bucket).get("Contents", [])
+    assert [entry["Key"] for entry in left if entry["Size"]] == []
+    assert_same(fleet, [vm])
+
+
+@requires("moto")
 def test_a_bucket_that_fails_midway(
     bucket: str, s3_server: S3Server, vm: Vm, fleet: Fleet, intake: Intake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,14 +311,15 @@ def test_a_bucket_that_fails_midway(
             raise VmsonarError("cannot fetch: the connection ended")
 
     monkeypatch.setattr(ObjectStore, "download", failing)
+    monkeypatch.setattr(sources, "_AGAIN_SECONDS", 0.0)
     source = BucketSource(f"s3://{bucket}/fleet", intake, keep=False)
-    failed = 0
-    for _ in range(20):
-        try:
-            list(source.round())
-        except VmsonarError:
-            failed += 1
-    assert failed >= 4
+    list(source.round())
+    assert "the connection ended, and 1 more" in (source.trouble or "")
+    assert source.is_behind
+    for _ in range(6):
+        list(source.round())
+    assert calls[0] >= 8
+    assert (source.trouble, source.is_behind) == (None, False)
     assert_same(fleet, [vm])
     assert list(fleet.refused.iterdir()) == []
     assert list(fleet.incoming.iterdir()) == []

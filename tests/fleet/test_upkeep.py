@@ -18,6 +18,7 @@ from tests.real.s3 import S3Server
 from vmsonar.config.quantities import ByteSize
 from vmsonar.config.shipping import FleetSection, Kept, Retention
 from vmsonar.daemon.log import Log
+from vmsonar.fleet.holdings import read_holding
 from vmsonar.fleet.intake import Intake
 from vmsonar.fleet.store import Fleet, open_fleet
 from vmsonar.fleet.upkeep import Upkeep, first_kept, update_lake
@@ -79,6 +80,28 @@ def test_old_records_go_and_do_not_come_back(vm: Vm, fleet: Fleet, intake: Intak
         receipt = intake.take(path, "test")
         assert (receipt.accepted, receipt.records) == (True, 0)
     assert sums(fleet.origins()) == left
+
+
+def test_an_archive_of_which_nothing_is_left_goes_and_may_begin_anew(
+    machines: Machines, fleet: Fleet, intake: Intake
+) -> None:
+    dead, living = machines(), machines()
+    early = Intake(fleet, now=lambda: NOW - timedelta(days=9))
+    dead.record(6, seconds=60)
+    assert early.take(dead.increment(), "test").accepted
+    shipped = ship_days(living, intake, 1)
+    keep(intake, archives=Kept(max_days=3))
+    # What the living one sent is as old; but it was heard today.
+    assert fleet.ids() == [living.archive]
+    for folder in (fleet.archives, fleet.evidence):
+        assert [path.name for path in folder.iterdir()] == [living.archive]
+    assert list(fleet.incoming.iterdir()) == []
+    assert read_holding(fleet, dead.archive) is None
+    assert intake.take(shipped[0], "test").records == 0
+    dead.time = NOW - timedelta(hours=1)
+    dead.record(6)
+    assert intake.take(dead.increment(), "test").records >= 6
+    assert len(fleet.ids()) == 2
 
 
 def test_a_fleet_that_is_too_large_loses_its_oldest_days(

@@ -364,6 +364,37 @@ def test_the_examples_are_what_the_generator_prints(name):
     parse_config(document["write_files"][0]["content"], name)
 
 
+def test_a_server_can_be_reached_and_keeps_its_fleet(tmp_path, capsys):
+    words = [
+        "cloud-init",
+        "--wheels",
+        "/opt/wheels",
+        "--serve",
+        "--serve-url",
+        "https://fleet.example.org:8443",
+    ]
+    assert run(words) == 0
+    files = {one["path"]: one["content"] for one in yaml.safe_load(capsys.readouterr().out)["write_files"]}
+    drop_in = files["/etc/systemd/system/vmsonar-serve.service.d/vmsonar-tls.conf"]
+    command = drop_in.rstrip().rpartition("ExecStart=")[2]
+    assert command.startswith("/opt/vmsonar/bin/python -I -m vmsonar serve --fleet")
+    assert (
+        "--listen 0.0.0.0:8443 --url https://fleet.example.org:8443 --tls-cert ${CREDENTIALS_DIRECTORY}/"
+        in command
+    )
+    for wrong in (
+        "http://fleet:8443",
+        "https://fleet",
+        "https://fleet:443",
+        "https://a b:8443",
+        "https://f:99999",
+    ):
+        assert run([*words[:-1], wrong]) == 2
+    assert run([*words[:3], *words[4:]]) == 2
+    chosen = Installer(tmp_path, lambda _: None).enabled(Choice(serve=True))
+    assert {"vmsonar-serve.service", "vmsonar-collect.service"} <= set(chosen)
+
+
 def test_a_server_is_told_who_may_ask(tmp_path, capsys):
     access = tmp_path / "access.yaml"
     access.write_text(f"tokens: [{{name: root, sha256: {'0' * 64}, role: admin}}]\n")

@@ -34,12 +34,14 @@ def collect_command(
     """Takes in what machines ship and keeps it as ordinary archives, one per machine.
 
     Bundles and increments come from folders and buckets, records from Kafka (section `fleet` of the configuration).
+    Without any of them it keeps the fleet in order and watches its machines: beside `vmsonar serve`, which takes
+    uploads.
 
     Example: vmsonar collect /srv/bundles --fleet /var/lib/vmsonar-fleet
     """
     configured = load_config(config)
     settings = _with_options(configured.fleet, sources, keep)
-    if not settings.sources and not settings.kafka.brokers:
+    if once and not settings.sources and not settings.kafka.brokers:
         raise UsageError("nothing to collect from: name a folder or an s3:// address, or set fleet.sources")
     root = fleet_place(fleet, settings.place)
     write_as_owner(root)

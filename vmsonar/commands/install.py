@@ -38,7 +38,7 @@ def install_command(
     ] = False,
     forward: Annotated[bool, flag("--forward", "Send records on as the configuration says.")] = False,
     metrics: Annotated[bool, flag("--metrics", "Answer Prometheus on 127.0.0.1:9798.")] = False,
-    serve: Annotated[bool, flag("--serve", "Serve a fleet on 127.0.0.1:8060.")] = False,
+    serve: Annotated[bool, flag("--serve", "Serve a fleet on 127.0.0.1:8060, and keep it in order.")] = False,
     root: Annotated[Path, option("DIR", "Install into this tree, an image for example.")] = Path("/"),
     json: JsonOption = False,
 ) -> int:
@@ -130,6 +130,9 @@ def cloud_init_command(
     access: Annotated[
         Path | None, option("FILE", "Who may ask it, as for vmsonar serve; holds hashes of tokens only.")
     ] = None,
+    serve_url: Annotated[
+        str | None, option("URL", "https://NAME:PORT that it is called by; certificate in /etc/vmsonar/tls.")
+    ] = None,
 ) -> int:
     """Prints a part for cloud-init, to be used alone or merged with other parts.
 
@@ -139,6 +142,8 @@ def cloud_init_command(
     """
     if sum(one is not None for one in (wheels, single, index)) > 1:
         raise UsageError("--wheels, --single-file and --index exclude each other: give one of them")
+    if serve_url is not None and not serve:
+        raise UsageError("--serve-url is for a server: give --serve too")
     choices = Choices(interval, upload_url, token_file, notice, cluster, kafka, docker, nvidia, serve)
     chosen = {
         "--process-io": process_io,
@@ -157,6 +162,7 @@ def cloud_init_command(
         config=config_for(choices),
         options=options,
         access=_access_file(access, serve=serve),
+        serve_url=serve_url,
     )
     sys.stdout.write(user_data(site))
     return Exit.OK

@@ -37,6 +37,7 @@ class _Turn:
     def __init__(self, source: Source | KafkaSource) -> None:
         self.source = source
         self.due = 0.0
+        self.is_failing = False
         self.pauses = Backoff(5, 300, draw=max)
 
 
@@ -90,7 +91,9 @@ class Collector:
         try:
             for _ in range(_KEPT_AT_ONCE):
                 self._upkeep.step()
-            self._watch.look()
+            self._watch.look(
+                {one.source.origin for one in self._turns if one.is_failing or one.source.is_behind}
+            )
         except (OSError, VmsonarError) as error:
             if self.done.failed.get("upkeep") != str(error):
                 self._log.error(f"{self._intake.fleet.root}: {error}; tried again")
@@ -104,15 +107,20 @@ class Collector:
             for receipt in turn.source.round(lambda: self._signals.stop):
                 self._note(receipt)
         except (OSError, VmsonarError) as error:
-            turn.due = time.monotonic() + turn.pauses.next()
-            if self.done.failed.get(place) != str(error):
-                said = str(error) if place in str(error) else f"{place}: {error}"
-                self._log.error(f"{said}; tried again")
-            self.done.failed[place] = str(error)
+            turn.is_failing, turn.due = True, time.monotonic() + turn.pauses.next()
+            self._fails(place, str(error))
             return
+        turn.is_failing = False
         turn.pauses.reset()
-        if self.done.failed.pop(place, None):
+        if turn.source.trouble is not None:
+            self._fails(place, turn.source.trouble)
+        elif self.done.failed.pop(place, None):
             self._log.info(f"{place} is well again")
+
+    def _fails(self, place: str, why: str) -> None:
+        if self.done.failed.get(place) != why:
+            self._log.error(f"{why if place in why else f'{place}: {why}'}; tried again")
+        self.done.failed[place] = why
 
     def _note(self, receipt: Receipt) -> None:
         self.done.records += receipt.records

@@ -4,6 +4,7 @@ state/<archive id>.json is a note, not a record: one that is missing, or that an
 archive's journal, is made anew from the archive.
 """
 
+import os
 from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
@@ -11,12 +12,13 @@ from pathlib import Path
 import msgspec
 from vmsonar_archive.format.frames import read_frames
 from vmsonar_archive.format.identity import ArchiveIdentity
-from vmsonar_archive.format.journal import ContentFacts, Ledger, Tally
+from vmsonar_archive.format.journal import ContentFacts, Journal, JournalMark, Ledger, Tally
 from vmsonar_archive.format.layout import SegmentName
 from vmsonar_archive.read.source import FolderSource
+from vmsonar_archive.records import Stamp
 from vmsonar_archive.records.sets import RecordSet, Span, size
 from vmsonar_archive.system import files
-from vmsonar_archive.system.errors import NOT_JSON, VmsonarError
+from vmsonar_archive.system.errors import NOT_JSON, Locked, VmsonarError
 from vmsonar_archive.write.rewrite import stamped
 
 from vmsonar.fleet.store import Fleet
@@ -29,8 +31,8 @@ class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One machine's archive, as far as the fleet has it."""
 
     archive: str
-    #: Of the collected archive's own journal, when this was written.
-    head: str = ""
+    #: The end of the collected archive's own journal, when this was written.
+    mark: JournalMark | None = None
     spans: list[Span] = []
     machine_id: str
     instance_id: str | None = None
@@ -38,7 +40,7 @@ class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
     #: Times of the first and the last record.
     first: datetime | None = None
     last: datetime | None = None
-    #: When newer records came, lately, up to what time these reached, and whether by `kafka` or as a `bundle`.
+    #: When newer records came, lately, the time of the newest of each, and whether by `kafka` or as a `bundle`.
     arrivals: list[datetime] = []
     reached: list[datetime] = []
     #: The highest number of a record.
@@ -50,6 +52,11 @@ class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
     @property
     def records(self) -> int:
         return size(self.spans)
+
+    @property
+    def latest(self) -> datetime | None:
+        """The time of the newest record; `last` may be that of a clock that was wrong once."""
+        return self.reached[-1] if self.reached else self.last
 
     @classmethod
     def of(cls, identity: ArchiveIdentity) -> "Holding":
@@ -67,17 +74,16 @@ class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
             self.first = min(self.first or known.first, known.first)
             self.last = max(self.last or known.last, known.last)
 
-    def heard(self, now: datetime, by: str, origin: str) -> None:
-        """Notes that something came; what is older than the last record is no sign of life.
+    def heard(self, now: datetime, by: str, origin: str, newest: Stamp | None) -> None:
+        """Notes that something came, with its newest record; what is older than that of before is no sign of life.
 
         By their numbers: a clock that was wrong once may have given the latest time for years to come.
         """
         self.by, self.origin = by, origin
-        newest = max((span.last for span in self.spans), default=0)
-        if newest > self.newest and self.last is not None:
-            self.newest = newest
+        if newest is not None and newest.seq > self.newest:
+            self.newest = newest.seq
             self.arrivals = [*self.arrivals, now][-_ARRIVALS:]
-            self.reached = [*self.reached, self.last][-_ARRIVALS:]
+            self.reached = [*self.reached, newest.time][-_ARRIVALS:]
 
 
 def holding_path(fleet: Fleet, archive: str) -> Path:
@@ -99,16 +105,20 @@ def write_holding(fleet: Fleet, holding: Holding) -> None:
         file.write(msgspec.json.encode(holding))
 
 
-def current_holding(fleet: Fleet, identity: ArchiveIdentity, ledger: Ledger) -> Holding:
+def current_holding(fleet: Fleet, identity: ArchiveIdentity, journal: Journal) -> Holding:
     """What the archive holds, whose lock we have."""
     holding = read_holding(fleet, identity.archive) or Holding.of(identity)
-    if holding.head != ledger.head and ledger.lines:
-        _reread(fleet, holding, ledger)
+    if holding.mark != journal.mark and journal.ledger.lines:
+        if journal.is_resumed:
+            raise Locked(f"archive {identity.archive} was changed beside its lock: try again")
+        _reread(fleet, holding, journal.ledger)
+        holding.mark = journal.mark
     return holding
 
 
 def _reread(fleet: Fleet, holding: Holding, ledger: Ledger) -> None:
     held = RecordSet(holding.spans)
+    newest: Stamp | None = None
     with closing(FolderSource(fleet.archive(holding.archive))) as source:
         for path, entry in ledger.current.items():
             if SegmentName.parse(path) is None:
@@ -119,10 +129,31 @@ def _reread(fleet: Fleet, holding: Holding, ledger: Ledger) -> None:
                 for found in read_frames(stream):
                     for _, stamp in stamped(found.lines):
                         held.add(stamp)
+                        newest = stamp if newest is None or stamp.seq > newest.seq else newest
     holding.spans = list(held)
-    holding.head = ledger.head
+    if newest is not None and not holding.reached:
+        holding.newest, holding.reached = newest.seq, [newest.time]
 
 
-def holdings(fleet: Fleet) -> list[Holding]:
-    """What is noted of all archives, in the order of their ids."""
-    return [holding for archive in fleet.ids() if (holding := read_holding(fleet, archive)) is not None]
+class Holdings:
+    """The notes of a fleet; each is read again only when it was written again."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._known: dict[str, tuple[tuple[int, int], Holding | None]] = {}
+
+    def read(self) -> list[Holding]:
+        """What is noted of all archives; of one that did not change the same object as before."""
+        found: dict[str, tuple[tuple[int, int], Holding | None]] = {}
+        with os.scandir(self._fleet.state) as entries:
+            for entry in entries:
+                if entry.name.endswith(".json"):
+                    with suppress(FileNotFoundError):
+                        status = entry.stat()
+                        version, archive = (status.st_mtime_ns, status.st_ino), entry.name[:-5]
+                        known = self._known.get(archive)
+                        if known is None or known[0] != version:
+                            known = version, read_holding(self._fleet, archive)
+                        found[archive] = known
+        self._known = found
+        return [holding for _, holding in found.values() if holding is not None]

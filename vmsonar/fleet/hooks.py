@@ -99,7 +99,7 @@ class Messenger:
         self._thread: threading.Thread | None = None
         self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, draw=max)
         self._due: datetime | None = None
-        self._told: list[Notice] = []
+        self._told: set[tuple[str, datetime, bool]] = set()
         #: Why something did not arrive; None since all did.
         self.trouble: str | None = None
 
@@ -119,14 +119,14 @@ class Messenger:
         return self._without_told(left)
 
     def _without_told(self, notices: Sequence[Notice]) -> list[Notice]:
-        return [notice for notice in notices if notice not in self._told]
+        return [notice for notice in notices if (notice.key, notice.time, notice.over) not in self._told]
 
     def _run(self, notices: Sequence[Notice], now: datetime) -> None:
         trouble = None
         for notice in notices:
             try:
                 self._tell(notice)
-                self._told.append(notice)
+                self._told.add((notice.key, notice.time, notice.over))
             except VmsonarError as error:
                 trouble = str(error)
         if trouble is None:

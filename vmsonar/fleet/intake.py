@@ -1,7 +1,7 @@
 """The one way in for what machines ship: verified, filed, counted once by record id, and only then acknowledged."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -16,6 +16,7 @@ from vmsonar_archive.format.journal import DERIVE, MERGE, RECOMPRESS, SEAL, Jour
 from vmsonar_archive.format.layout import SegmentName
 from vmsonar_archive.read.findings import Code, Finding, Severity
 from vmsonar_archive.read.source import BundleSource, NotABundle
+from vmsonar_archive.records import Stamp
 from vmsonar_archive.records.sets import RecordSet, size
 from vmsonar_archive.system import files
 from vmsonar_archive.system.errors import Locked, UsageError, VmsonarError
@@ -23,11 +24,11 @@ from vmsonar_archive.verify.archive import Depth
 from vmsonar_archive.verify.bundle import verify_bundle
 from vmsonar_archive.verify.content import Checked, CheckedFiles
 from vmsonar_archive.verify.signature import Trust, read_trust
-from vmsonar_archive.write.deposit import Deposit, OtherArchive
+from vmsonar_archive.write.deposit import LOCK_SECONDS, Deposit, OtherArchive
 
 from vmsonar.config.shipping import FleetSection, Kept, Retention
 from vmsonar.fleet.evidence import Evidence
-from vmsonar.fleet.holdings import Holding, current_holding, write_holding
+from vmsonar.fleet.holdings import Holding, current_holding, read_holding, write_holding
 from vmsonar.fleet.refusals import Refusal, Refusals
 from vmsonar.fleet.store import Fleet
 
@@ -96,16 +97,18 @@ class Intake:
         name: str | None = None,
         machine: str | None = None,
         keep: bool = False,
+        patience: float = LOCK_SECONDS,
     ) -> Receipt:
         """Files a bundle or sets it aside; the file is gone then, unless it is to be kept or its receipt says `stays`.
 
-        `machine`: the only machine id that the sender may speak for. Raises OSError or VmsonarError where the fault
-        is ours (a full disk, a lock): nothing is acknowledged, and the same file can be taken again.
+        `machine`: the only machine id that the sender may speak for. `patience`: how long to wait for another who
+        files in the same archive. Raises FileNotFoundError where another took the file, OSError or VmsonarError where
+        the fault is ours (a full disk, a lock): nothing is acknowledged, and the same file can be taken again.
         """
         name = name or path.name
         try:
             with closing(_opened(path)) as source:
-                receipt = self._take(source, name, origin, machine)
+                receipt = self._take(source, name, origin, machine, patience)
         except Refused as refused:
             return self._refuse(path, name, origin, refused, keep=keep)
         if receipt.findings:
@@ -115,10 +118,15 @@ class Intake:
             path.unlink(missing_ok=True)
         return receipt
 
-    def _take(self, source: BundleSource, name: str, origin: str, machine: str | None) -> Receipt:
+    def _take(
+        self, source: BundleSource, name: str, origin: str, machine: str | None, patience: float
+    ) -> Receipt:
         known: CheckedFiles = {}
         # A key may have become invalid since we began.
         trust = None if self._trust is None else replace(self._trust, now=self.now())
+        with suppress(VmsonarError):  # said below
+            evidence = Evidence(self.fleet.evidence / source.identity().archive)
+            source.checked = evidence.journal()
         record, ledger, losses = _verified(source, known, trust)
         identity = source.identity()
         if machine not in (None, identity.machine_id):
@@ -133,29 +141,34 @@ class Intake:
             head=record.head,
             findings=losses,
         )
-        evidence = Evidence(self.fleet.evidence / identity.archive)
-        with self.deposit(identity.archive, source.read(layout.ARCHIVE_FILE, _MAX_SMALL)) as deposit:
+        archive_json = source.read(layout.ARCHIVE_FILE, _MAX_SMALL)
+        with self.deposit(identity.archive, archive_json, patience) as deposit:
             redacted = bool(record.redacted)
             if contradiction := evidence.contradiction(source, ledger, redacted):
                 raise Refused("other_history", contradiction)
-            holding = current_holding(self.fleet, identity, deposit.journal.ledger)
-            _Filing(source, ledger, known, deposit, holding, receipt).run()
+            holding = current_holding(self.fleet, identity, deposit.journal)
+            newest = _Filing(source, ledger, known, deposit, holding, receipt).run()
             self._fault("intake.before_evidence")
-            if not evidence.has(source, redacted):
-                evidence.keep(source, redacted)
+            if receipt.records or not evidence.has(source, redacted):
+                evidence.keep(source, redacted, self.now().date())
                 holding.bundles += 1
-            holding.heard(self.now(), "bundle", origin)
+            holding.heard(self.now(), "bundle", origin, newest)
             write_holding(self.fleet, holding)
         self._fault("intake.before_receipt")
         return receipt
 
-    def deposit(self, archive: str, archive_json: bytes) -> Deposit:
+    def deposit(
+        self, archive: str, archive_json: bytes, patience: float = LOCK_SECONDS, *, whole: bool = False
+    ) -> Deposit:
         """The archive of that id, open for this process alone; raises Refused where it is another machine's, or broken.
 
-        What is for a broken one is refused too: taken again and again, it would hold up others.
+        Unless it is wanted whole, it is only added to: its age costs nothing then. What is for a broken one is refused
+        too: taken again and again, it would hold up others.
         """
+        note = None if whole else read_holding(self.fleet, archive)
+        known = None if note is None else note.mark
         try:
-            return Deposit(self.fleet.archive(archive), archive_json, self.now, self._fault)
+            return Deposit(self.fleet.archive(archive), archive_json, self.now, self._fault, patience, known)
         except OtherArchive as error:
             raise Refused("other_machine", str(error)) from None
         except Locked:
@@ -206,6 +219,9 @@ def _opened(path: Path) -> BundleSource:
         return BundleSource(path)
     except NotABundle as error:
         raise Refused("not_a_bundle", str(error)) from None
+    except VmsonarError:
+        path.lstat()  # another collector may have taken it
+        raise
 
 
 def _verified(
@@ -288,8 +304,11 @@ class _Filing:
         self._receipt = receipt
         self._held = RecordSet(holding.spans)
 
-    def run(self) -> None:
-        """Files whole segments as they are, of others the records that are new; then all of it is committed."""
+    def run(self) -> Stamp | None:
+        """Files whole segments as they are, of others the records that are new; then all of it is committed.
+
+        Returns the stamp of the bundle's newest record.
+        """
         sizes = self._source.sizes()
         sums = self._source.sums()
         # What is not as the machine's own journal says is set aside.
@@ -311,7 +330,9 @@ class _Filing:
                 self._file_table(path, entry)
         self._deposit.commit()
         self._holding.spans = list(self._held)
-        self._holding.head = self._deposit.journal.ledger.head
+        self._holding.mark = self._deposit.journal.mark
+        ends = [self._known[path][1].last for path in present if path in self._known]
+        return max(filter(None, ends), key=lambda stamp: stamp.seq, default=None)
 
     def _file(self, name: SegmentName, entry: JournalEntry, checked: Checked) -> None:
         spans = list(checked.held)
@@ -337,7 +358,7 @@ class _Filing:
         self._held.update(spans)
 
     def _file_table(self, path: str, entry: JournalEntry) -> None:
-        if path not in self._deposit.journal.ledger.current:
+        if not self._deposit.has(path):
             self._deposit.add(path, entry, _chunks(partial(self._source.open, path)), DERIVE)
 
 

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Set
 from typing import Any
 
 from vmsonar_archive.format.layout import RECORD_KINDS
@@ -20,6 +20,7 @@ from vmsonar.forward.settings import security
 _MOST_BYTES = 64 * 1024 * 1024
 _BATCH = 500
 _POLL_SECONDS = 0.5
+_ANSWER_SECONDS = 5.0
 _ROUND_SECONDS = 20.0
 # How long a group takes to share out its partitions, when everything is asked for once.
 _JOIN_SECONDS = 60.0
@@ -33,6 +34,9 @@ class KafkaSource:
     """A member of the consumer group."""
 
     waiting = 0
+    origin = "kafka"
+    #: What it could not take is no file of its own.
+    trouble: str | None = None
 
     def __init__(self, settings: CollectKafka, intake: Intake, *, once: bool = False) -> None:
         try:
@@ -54,8 +58,14 @@ class KafkaSource:
         self._offsets: dict[tuple[str, int], int] = {}
         self._ended: set[tuple[str, int]] = set()
         self._assigned: set[tuple[str, int]] = set()
+        #: Of which the last message belongs to a record that was not whole when it was filed last.
+        self._held: Set[Hashable] = frozenset()
+        #: What was refused or filed and is not told yet, also while partitions went to another member.
+        self._receipts: list[Receipt] = []
         self._due = 0.0
-        self.trouble: str | None = None
+        self._fault: str | None = None
+        #: Whether the broker has more for us than one round could take.
+        self.is_behind = False
 
     def round(self, stopping: Callable[[], bool] = lambda: False) -> Iterator[Receipt]:
         """Takes what is there, and files it when it is time."""
@@ -63,31 +73,39 @@ class KafkaSource:
         try:
             if self._consumer is None:
                 self._open()
+            if self._fault is not None:
+                # It says once that no broker answers, not that none does still.
+                self._consumer.list_topics(timeout=_ANSWER_SECONDS)
+                self._fault = None
             while not stopping():
                 messages = self._consumer.consume(_BATCH, _POLL_SECONDS)
                 for message in messages:
-                    if receipt := self._take(message):
-                        yield receipt
+                    self._take(message)
                 is_full = self._stream.bytes > _MOST_BYTES
-                if is_full or (self._stream.messages and time.monotonic() >= self._due):
-                    yield from self._flush()
+                if is_full or (self._has_new() and time.monotonic() >= self._due):
+                    self._flush()
+                yield from self._told()
+                self.is_behind = len(messages) == _BATCH
                 waited = time.monotonic() - began
                 if self._once and not self._has_all() and waited < _JOIN_SECONDS:
                     continue
                 if not messages or waited > _ROUND_SECONDS:
                     break
-            if self._stream.messages and (self._once or stopping()):
-                yield from self._flush()
-        except self._library.KafkaException as error:
-            self._give_up()
-            raise KafkaFault(masked(gist(str(error.args[0])))) from None
-        except BaseException:
+            if self._has_new() and (self._once or stopping()):
+                self._flush()
+            yield from self._told()
+        except Exception as error:
             # What was not committed comes again.
             self._give_up()
+            yield from self._told()
+            if isinstance(error, self._library.KafkaException):
+                raise KafkaFault(masked(gist(str(error.args[0])))) from None
             raise
-        if self.trouble is not None:
-            told, self.trouble = self.trouble, None
-            raise VmsonarError(told)
+        except BaseException:
+            self._give_up()
+            raise
+        if self._fault is not None:
+            raise VmsonarError(self._fault)
 
     def close(self) -> None:
         """Leaves the group; what was not filed goes to another member."""
@@ -101,14 +119,22 @@ class KafkaSource:
         )
         self._due = time.monotonic() + float(self._settings.every)
 
-    def _take(self, message: Any) -> Receipt | None:
+    def _told(self) -> Iterator[Receipt]:
+        while self._receipts:
+            yield self._receipts.pop(0)
+
+    def _has_new(self) -> bool:
+        """Whether there are messages to file, or offsets of what was set aside to commit."""
+        return bool(self._stream.messages or self._offsets.keys() - self._held)
+
+    def _take(self, message: Any) -> None:
         partition = (message.topic(), message.partition())
         if (error := message.error()) is not None:
             if error.code() == self._library.KafkaError._PARTITION_EOF:
                 self._ended.add(partition)
             elif error.fatal():
                 raise self._library.KafkaException(error)
-            return None
+            return
         self._ended.discard(partition)
         self._offsets[partition] = message.offset() + 1
         value = message.value() or b""
@@ -117,12 +143,19 @@ class KafkaSource:
             self._stream.add(partition[0].rpartition(".")[2], headers, value, partition)
         except (BadLine, UnicodeDecodeError, AttributeError) as error:
             name = f"{partition[0]}-{partition[1]}-{message.offset()}"
-            return self._intake.refuse_content(value, name, self.place, Refused("bad_record", str(error)))
-        return None
+            refused = Refused("bad_record", str(error))
+            self._receipts.append(self._intake.refuse_content(value, name, self.place, refused))
 
-    def _flush(self) -> list[Receipt]:
+    def _flush(self) -> None:
         count = self._stream.messages
         filed = self._stream.flush()
+        self._receipts += filed.refused
+        if filed.records or filed.repeats:
+            done = Receipt(
+                accepted=True, name=f"{count} messages", records=filed.records, repeats=filed.repeats
+            )
+            self._receipts.append(done)
+        self._held = filed.held
         # A record of which parts are missing has to come again as a whole after a crash.
         safe = [partition for partition in self._offsets if partition not in filed.held]
         if safe:
@@ -134,8 +167,6 @@ class KafkaSource:
         self._due = time.monotonic() + float(self._settings.every)
         if filed.failure is not None:
             raise filed.failure
-        done = Receipt(accepted=True, name=f"{count} messages", records=filed.records, repeats=filed.repeats)
-        return [*filed.refused, done]
 
     def _has_all(self) -> bool:
         return bool(self._assigned) and self._assigned <= self._ended
@@ -148,6 +179,7 @@ class KafkaSource:
 
     def _forget(self) -> None:
         self._stream = Stream(self._intake)
+        self._held = frozenset()
         self._offsets.clear()
         self._ended.clear()
         self._assigned.clear()
@@ -157,7 +189,7 @@ class KafkaSource:
 
     def _on_revoke(self, consumer: Any, _partitions: list[Any]) -> None:
         """What is in hand is filed before another member goes on."""
-        if self._consumer is not None and self._stream.messages:
+        if self._consumer is not None and self._has_new():
             self._flush()
         self._forget()
 
@@ -165,7 +197,7 @@ class KafkaSource:
         self._forget()
 
     def _on_error(self, error: Any) -> None:
-        self.trouble = f"cannot read from {self.place}: {masked(gist(error.str()))}"
+        self._fault = f"cannot read from {self.place}: {masked(gist(error.str()))}"
 
 
 def _properties(settings: CollectKafka) -> dict[str, Any]:

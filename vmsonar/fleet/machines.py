@@ -1,5 +1,6 @@
 """Who is alive, late, gone in order, or gone without a word: judged by when each machine was heard last."""
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
@@ -10,7 +11,7 @@ import msgspec
 from vmsonar_archive.read.endings import Ending, MachineEnd, last_tail, machine_end
 from vmsonar_archive.system.errors import VmsonarError
 
-from vmsonar.fleet.holdings import Holding, holdings
+from vmsonar.fleet.holdings import Holding
 from vmsonar.fleet.store import Fleet
 
 #: A machine that ships so many times its interval late is late; three intervals without a word, and it is lost.
@@ -58,6 +59,16 @@ def interval_of(holding: Holding, configured: timedelta | None) -> timedelta:
     return max(median_low(gaps), timedelta(seconds=1)) if len(gaps) > 1 else USUAL
 
 
+def lost_at(holding: Holding, shipping: timedelta | None, listening: datetime | None) -> datetime | None:
+    """Until when a machine cannot be lost unless it says nothing more; None where nothing is known of it."""
+    since = max(filter(None, (_heard(holding), listening)), default=None)
+    return None if since is None else since + _LOST * interval_of(holding, shipping)
+
+
+def _heard(holding: Holding) -> datetime | None:
+    return holding.arrivals[-1] if holding.arrivals else holding.latest
+
+
 def state_of(
     fleet: Fleet,
     holding: Holding,
@@ -68,7 +79,7 @@ def state_of(
 ) -> MachineState:
     """What is known of a machine. `listening`: since when there was somebody to hear it; before, silence is ours."""
     interval = interval_of(holding, shipping)
-    heard = holding.arrivals[-1] if holding.arrivals else holding.last
+    heard = _heard(holding)
     since = max(filter(None, (heard, listening)), default=now)
     silent = now - since
     found = MachineState(
@@ -76,7 +87,7 @@ def state_of(
         host=holding.host,
         state=judged(silent, interval, None),
         heard=heard,
-        last=holding.last,
+        last=holding.latest,
         interval=interval.total_seconds(),
     )
     if found.state is not State.ALIVE and (end := last_end(fleet.archive(holding.archive))) is not None:
@@ -94,19 +105,12 @@ def judged(silent: timedelta, interval: timedelta, end: str | None) -> State:
     return State.LOST if silent > _LOST * interval else State.LATE
 
 
-def states(
-    fleet: Fleet, now: datetime, shipping: timedelta | None = None, listening: datetime | None = None
-) -> list[MachineState]:
-    """All machines, in the order of their archives' ids."""
-    return [
-        state_of(fleet, holding, now, shipping=shipping, listening=listening) for holding in holdings(fleet)
-    ]
-
-
 def last_end(root: Path) -> MachineEnd | None:
     """How the last boot ended, by the last segment; None where nothing can be read."""
-    tail = last_tail(root)
-    return None if tail is None else machine_end(tail, followed=False)
+    with suppress(OSError, VmsonarError):
+        tail = last_tail(root)
+        return None if tail is None else machine_end(tail, followed=False)
+    return None
 
 
 class LastMinutes(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -129,7 +133,7 @@ def last_minutes(fleet: Fleet, archive: str, last: datetime | None) -> LastMinut
     )
     if last is None:
         return nothing
-    settings = InspectionSettings(frame=TimeFrame(since=last - _LAST_MINUTES))
+    settings = InspectionSettings(frame=TimeFrame(last - _LAST_MINUTES, last + timedelta(seconds=1)))
     try:
         with opened([fleet.archive(archive)], settings, deep=False, quiet=True) as inspection:
             about = inspection.machine_advice(archive)

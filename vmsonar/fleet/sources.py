@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from errno import EDQUOT, EMFILE, ENFILE, ENOSPC, EROFS
 from hashlib import sha256
 from pathlib import Path
 from stat import S_ISREG
@@ -21,6 +22,12 @@ from vmsonar.fleet.intake import Intake, Receipt, Refused
 #: A file that is still being copied here ends before its end; after so long without a change it counts as cut.
 _SETTLED_SECONDS = 600.0
 _MAX_SECONDS = 20.0
+# Somebody else files a bundle of a month in the same archive: others are taken meanwhile.
+_LOCK_SECONDS = 5.0
+#: When a file that could not be taken is tried again.
+_AGAIN_SECONDS = 60.0
+#: The next file would fare no better.
+_OUR_FAULTS = (ENOSPC, EDQUOT, EROFS, EMFILE, ENFILE)
 #: No bundle is that large; what is would fill the disk before it could be looked at.
 _MAX_BYTES = 16 * 2**30
 
@@ -29,9 +36,14 @@ Version = tuple[int, int]
 
 
 class Source(ABC):
-    """A place where bundles arrive. `round` takes what is there; one that fails is left alone for a while."""
+    """A place where bundles arrive. `round` takes what is there; one that fails is left alone for a while.
+
+    So is a file that cannot be taken; the others go on.
+    """
 
     place: str
+    #: What receipts and holdings call it.
+    origin: str
 
     def __init__(self, intake: Intake, *, keep: bool) -> None:
         self._intake = intake
@@ -39,6 +51,10 @@ class Source(ABC):
         self._taken: dict[str, Version] = {}
         #: How many were not taken when it was looked at last: not complete yet, or no plain files.
         self.waiting = 0
+        #: Files that could not be taken, when they are tried again, and why.
+        self._later: dict[str, tuple[float, str]] = {}
+        #: Whether somebody delivered what was not taken yet.
+        self.is_behind = False
         #: What is left where it is though it was refused; another collector, or this one started anew, tries again.
         self._stays: set[str] = set()
         self._note = intake.fleet.state / f"taken-{sha256(self.place.encode()).hexdigest()[:16]}.seen"
@@ -58,16 +74,18 @@ class Source(ABC):
         """Takes what is new, in no particular order, so that several collectors seldom meet at one file."""
         found = self.listed()
         self._taken = {name: version for name, version in self._taken.items() if found.get(name) == version}
-        new = [name for name in found if name not in self._taken]
+        began = time.monotonic()
+        self._later = {name: told for name, told in self._later.items() if name in found}
+        new = [
+            name for name in found if name not in self._taken and self._later.get(name, (0.0,))[0] <= began
+        ]
         random.shuffle(new)
-        end = time.monotonic() + _MAX_SECONDS
+        self.is_behind = False
         for name in new:
-            if stopping() or time.monotonic() > end:
+            if stopping() or time.monotonic() - began > _MAX_SECONDS:
+                self.is_behind = True
                 break
-            with suppress(FileNotFoundError):  # another collector was faster
-                receipt = self.take(name)
-                if receipt.stays:
-                    self._stays.add(name)
+            if (receipt := self._try(name)) is not None:
                 yield receipt
                 self._taken[name] = found[name]
         if self._keep and new:
@@ -76,6 +94,35 @@ class Source(ABC):
                 file.write(msgspec.json.encode(noted))
         elif not self._keep:
             self._taken = {name: version for name, version in self._taken.items() if name in self._stays}
+
+    @property
+    def trouble(self) -> str | None:
+        """What could not be taken, in a sentence; None where everything could."""
+        if not self._later:
+            return None
+        name, (_, why) = min(self._later.items())
+        more = f", and {len(self._later) - 1} more" if len(self._later) > 1 else ""
+        return f"{name} cannot be taken: {why}{more}"
+
+    def _put_off(self, name: str, error: Exception) -> None:
+        self._later[name] = time.monotonic() + _AGAIN_SECONDS, str(error)
+
+    def _try(self, name: str) -> Receipt | None:
+        """What became of a file; None for one that is gone or has to wait. Raises OSError where our own disk fails."""
+        is_known = self._later.pop(name, None) is not None
+        try:
+            receipt = self.take(name)
+        except (OSError, VmsonarError) as error:
+            if isinstance(error.__cause__ or error, FileNotFoundError):  # another collector was faster
+                return None
+            if isinstance(error, OSError) and error.errno in _OUR_FAULTS:
+                raise
+            self.is_behind |= not is_known
+            self._put_off(name, error)
+            return None
+        if receipt.stays:
+            self._stays.add(name)
+        return receipt
 
 
 class FolderSource(Source):
@@ -87,6 +134,7 @@ class FolderSource(Source):
             raise UsageError(f"{folder} lies in the fleet: bundles arrive in a folder outside it")
         self._folder = folder
         self.place = str(folder)
+        self.origin = f"folder {folder}"
         super().__init__(intake, keep=keep)
 
     def listed(self) -> dict[str, Version]:
@@ -106,7 +154,7 @@ class FolderSource(Source):
         return found
 
     def take(self, name: str) -> Receipt:
-        return self._intake.take(self._folder / name, f"folder {self.place}", keep=self._keep)
+        return self._intake.take(self._folder / name, self.origin, keep=self._keep, patience=_LOCK_SECONDS)
 
 
 class BucketSource(Source):
@@ -114,7 +162,7 @@ class BucketSource(Source):
 
     def __init__(self, url: str, intake: Intake, *, keep: bool) -> None:
         self._store = ObjectStore(url)
-        self.place = url
+        self.place = self.origin = url
         super().__init__(intake, keep=keep)
 
     def listed(self) -> dict[str, Version]:
@@ -133,11 +181,16 @@ class BucketSource(Source):
         path = self._intake.fleet.incoming / f"{digits}-{os.getpid()}.partial"
         try:
             self._store.download(name, path)
-            receipt = self._intake.take(path, self.place, name=name.rpartition("/")[2])
+            short = name.rpartition("/")[2]
+            receipt = self._intake.take(path, self.origin, name=short, patience=_LOCK_SECONDS)
         finally:
             path.unlink(missing_ok=True)
         if not self._keep and not receipt.stays:
-            self._store.remove(name)
+            try:
+                self._store.remove(name)
+            except VmsonarError as error:
+                # It is filed; the next time it brings nothing new.
+                self._put_off(name, error)
         return receipt
 
 

@@ -184,7 +184,7 @@ class Stream:
         intake, identity = self._intake, archive.identity
         content = msgspec.json.encode(identity) + b"\n"
         with intake.deposit(identity.archive, content) as deposit:
-            holding = current_holding(intake.fleet, identity, deposit.journal.ledger)
+            holding = current_holding(intake.fleet, identity, deposit.journal)
             held = RecordSet(holding.spans)
             ordered = sorted(archive.records, key=lambda one: (one.kind, one.stamp.seq))
             fresh = [one for one in ordered if held.add(one.stamp)]
@@ -193,8 +193,9 @@ class Stream:
             deposit.commit()
             Evidence(intake.fleet.evidence / identity.archive).add_head(*archive.head)
             holding.spans = list(held)
-            holding.head = deposit.journal.ledger.head
-            holding.heard(intake.now(), "kafka", "kafka")
+            holding.mark = deposit.journal.mark
+            newest = max((one.stamp for one in archive.records), key=lambda stamp: stamp.seq)
+            holding.heard(intake.now(), "kafka", "kafka", newest)
             write_holding(intake.fleet, holding)
         return len(fresh), len(ordered) - len(fresh)
 

@@ -5,6 +5,7 @@ One collector of a fleet does it: the one that holds state/upkeep.lock. The lake
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -24,7 +25,8 @@ from vmsonar_archive.write.lock import try_lock
 
 from vmsonar.config.shipping import FleetSection, Kept
 from vmsonar.daemon.log import Log
-from vmsonar.fleet.holdings import current_holding, read_holding, write_holding
+from vmsonar.fleet.evidence import Evidence
+from vmsonar.fleet.holdings import current_holding, holding_path, read_holding, write_holding
 from vmsonar.fleet.intake import Intake
 from vmsonar.fleet.store import Fleet, open_fleet
 
@@ -91,15 +93,17 @@ class Upkeep:
         """Removes what transfers that broke off a day ago have left."""
         for path in self._fleet.incoming.iterdir():
             with suppress(OSError):
-                if path.is_file() and now.timestamp() - path.stat().st_mtime > 86_400:
+                if path.suffix == ".retired":
+                    shutil.rmtree(path)
+                elif path.is_file() and now.timestamp() - path.stat().st_mtime > 86_400:
                     path.unlink()
 
     def _keep(self, archive: str, now: datetime) -> None:
         root = self._fleet.archive(archive)
         content = files.read_inside(root, layout.ARCHIVE_FILE)
-        with self._intake.deposit(archive, content) as deposit:
+        with self._intake.deposit(archive, content, whole=True) as deposit:
             before = read_holding(self._fleet, archive)
-            is_current = before is not None and before.head == deposit.journal.ledger.head
+            is_current = before is not None and before.mark == deposit.journal.mark
             deposit.tidy()
             if self._oldest is not None:
                 current = deposit.journal.ledger.current.values()
@@ -107,14 +111,26 @@ class Upkeep:
                 deposit.drop([one for one in current if day_of(one) < self._oldest], limit)
             if before is not None and is_current:
                 # What was merged or dropped is known as before: it is not to come back.
-                before.head = deposit.journal.ledger.head
+                before.mark = deposit.journal.mark
                 write_holding(self._fleet, before)
             elif before is not None:
                 with closing(FolderSource(root)) as source:
                     identity = source.identity()
-                write_holding(self._fleet, current_holding(self._fleet, identity, deposit.journal.ledger))
-        if self._oldest is not None:
-            _drop_evidence(self._fleet.evidence / archive, self._oldest)
+                write_holding(self._fleet, current_holding(self._fleet, identity, deposit.journal))
+            if self._oldest is not None:
+                Evidence(self._fleet.evidence / archive).prune(self._oldest)
+                heard = before.arrivals[-1].date() if before is not None and before.arrivals else date.min
+                if not deposit.journal.ledger.current and heard < self._oldest:
+                    self._retire(archive)
+
+    def _retire(self, archive: str) -> None:
+        """Takes away an archive of which nothing is left, and what is known of it; its lock is held."""
+        holding_path(self._fleet, archive).unlink(missing_ok=True)
+        for place in (self._fleet.archive(archive), self._fleet.evidence / archive):
+            if place.exists():
+                gone = self._fleet.incoming / f"{place.parent.name}-{archive}.retired"
+                place.rename(gone)
+                shutil.rmtree(gone)
 
     def _tend_lake(self, now: datetime) -> None:
         if self._lake is not None:
@@ -160,7 +176,7 @@ def oldest_day(fleet: Fleet, kept: Kept, now: datetime) -> date | None:
     if kept.max_days is None and kept.max_bytes is None:
         return None
     sizes: Counter[date] = Counter()
-    for root in fleet.origins():
+    for root in fleet.origins() if kept.max_bytes is not None else ():
         with suppress(OSError, VmsonarError), closing(FolderSource(root)) as source:
             for entry in source.journal()[0].current.values():
                 sizes[day_of(entry)] += entry.bytes
@@ -182,14 +198,6 @@ def first_kept(sizes: Counter[date], max_days: int | None, max_bytes: int | None
                 oldest = fits if oldest is None else max(oldest, fits)
                 break
     return oldest
-
-
-def _drop_evidence(folder: Path, oldest: date) -> None:
-    """Tag files of bundles from before that; the journal and the newest bundle stay."""
-    kept = sorted(folder.glob("*.tar.zst"), key=lambda path: path.stat().st_mtime)[:-1]
-    for path in kept:
-        if datetime.fromtimestamp(path.stat().st_mtime, UTC).date() < oldest:
-            path.unlink(missing_ok=True)
 
 
 def update_lake(fleet: Fleet, limits: Iterable[int], now: Callable[[], datetime]) -> int:

@@ -15,6 +15,8 @@ from vmsonar.lifecycle.target import parse_target
 _SETUP = "/usr/local/sbin/vmsonar-setup"
 _REQUIREMENTS = "/etc/vmsonar/requirements.txt"
 _ACCESS = "/etc/vmsonar/access.yaml"
+_TLS = "/etc/systemd/system/vmsonar-serve.service.d/vmsonar-tls.conf"
+_CERTIFICATE = "/etc/vmsonar/tls"
 #: What cloud-init itself does not check: a misspelt top-level key is silently ignored.
 KNOWN_KEYS = {"write_files", "runcmd", "merge_how"}
 #: What the reader of the document is told.
@@ -49,8 +51,9 @@ class Site:
     config: dict[str, Any] = field(default_factory=dict)
     #: Options of `vmsonar install`.
     options: tuple[str, ...] = ()
-    #: Of a server, who may ask it.
+    #: Of a server, who may ask it, and what machines and people call it by.
     access: str | None = None
+    serve_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,8 @@ def user_data(site: Site) -> str:
         written.append((_REQUIREMENTS, "0644", site.index[1]))
     if site.access is not None:
         written.append((_ACCESS, "0644", site.access))
+    if site.serve_url is not None:
+        written.append((_TLS, "0644", _tls_drop_in(site.serve_url)))
     document: dict[str, Any] = {
         "merge_how": _MERGE,
         "write_files": [dict(zip(("path", "permissions", "content"), file, strict=True)) for file in written],
@@ -128,10 +133,29 @@ def user_data(site: Site) -> str:
         text += f"# What is installed must hold these extras: make wheelhouse NODE_EXTRAS={wanted}\n"
     if "--serve" in site.options and site.access is None:
         text += f"# Nothing is served until {_ACCESS} says who may ask: give --access FILE, or put it on the image\n"
+    if site.serve_url is not None:
+        text += f"# Its certificate chain and key are not in here: {_CERTIFICATE}/cert.pem and key.pem, read as root\n"
     for key, value in document.items():
         part = yaml.dump({key: value}, Dumper=_Readable, sort_keys=False, width=110)
         text += f"# {_REASONS[key]}\n{part}"
     return text
+
+
+def _tls_drop_in(url: str) -> str:
+    """Has the server's unit listen beyond loopback; it has no right to a port below 1024."""
+    found = re.fullmatch(r"https://[A-Za-z0-9.-]+:([0-9]{4,5})", url)
+    if found is None or not 1024 <= int(found[1]) <= 65535:
+        raise UsageError(f"--serve-url: {url!r} is not https://NAME:PORT with a port from 1024 on")
+    start = re.search(
+        r"(?m)^ExecStart=.+$", shipped("units/vmsonar-serve.service").read_text(encoding="utf-8")
+    )
+    assert start is not None
+    place = "${CREDENTIALS_DIRECTORY}"
+    return (
+        f"[Service]\nLoadCredential=tls-cert:{_CERTIFICATE}/cert.pem\nLoadCredential=tls-key:{_CERTIFICATE}/key.pem\n"
+        f"ExecStart=\n{start[0]} --listen 0.0.0.0:{found[1]} --url {url} "
+        f"--tls-cert {place}/tls-cert --tls-key {place}/tls-key\n"
+    )
 
 
 def _command(site: Site) -> list[str]:

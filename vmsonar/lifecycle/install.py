@@ -60,7 +60,7 @@ class Choice:
     forward: bool = False
     #: Answer Prometheus' scrapes on loopback.
     metrics: bool = False
-    #: Serve a fleet on loopback.
+    #: Serve a fleet, and keep it in order.
     serve: bool = False
     #: Read the account of every process that ends, by a companion with CAP_NET_ADMIN.
     accounts: bool = False
@@ -139,7 +139,7 @@ class Installer:
         if choice.metrics:
             units.append("vmsonar-metrics.service")
         if choice.serve:
-            units.append("vmsonar-serve.service")
+            units += ["vmsonar-serve.service", "vmsonar-collect.service"]
         if self.has_pyarrow:
             units.append("vmsonar-derive.timer")
         return units

@@ -33,6 +33,8 @@ DROP = "drop"
 _GONE_KEPT = 10_000
 # Neither archive.json nor the namespace comes near this.
 _MAX_SMALL = 1024 * 1024
+# Longer last lines, of merges of very many files, are read with all the others.
+_TAIL = 64 * 1024
 # Two hashes and two words.
 _MAX_WORDS = 1000
 
@@ -220,6 +222,25 @@ class Ledger:
             self.gone.popitem(last=False)
 
     @classmethod
+    def after(cls, checked: bytes, paths: Iterable[str] = ()) -> "Ledger":
+        """The state after lines that were checked before: where the chain goes on, and no other files than these."""
+        ledger = cls()
+        last = checked[checked.rfind(b"\n", 0, -1) + 1 : -1]
+        ledger.head, ledger.lines = line_hash(last), checked.count(b"\n")
+        if (entry := _parsed(last)) is not None:
+            ledger.identity, ledger.namespace = entry.identity, entry.namespace
+        for path in paths:
+            place = checked.rfind(b'"path":"%b"' % path.encode())
+            line = (
+                checked[checked.rfind(b"\n", 0, place) + 1 : checked.find(b"\n", place)]
+                if place >= 0
+                else b""
+            )
+            if (entry := _parsed(line)) is not None and entry.op != DROP:
+                ledger.current[path] = msgspec.structs.replace(entry, sources=[])
+        return ledger
+
+    @classmethod
     def of(cls, lines: Iterable[bytes], watched: str | None = None) -> "Ledger":
         ledger = cls(watched)
         for line in lines:
@@ -227,11 +248,25 @@ class Ledger:
         return ledger
 
 
+class JournalMark(msgspec.Struct, frozen=True, array_like=True):
+    """How far a journal was checked: its bytes and lines then, and the hash of the last line."""
+
+    size: int
+    lines: int
+    head: str
+
+
 class Journal:
     """The journal of an archive whose writer lock we hold."""
 
-    def __init__(self, root: Path, fault: Callable[[str], None] = lambda _point: None) -> None:
-        """`fault` is called with the name of every point at which a test may want to end us."""
+    def __init__(
+        self, root: Path, fault: Callable[[str], None] = lambda _point: None, known: JournalMark | None = None
+    ) -> None:
+        """`fault` is called with the name of every point at which a test may want to end us.
+
+        What was checked up to its present end is not read again: the chain goes on from its last line, and the ledger
+        then lacks the files of before (`is_resumed`).
+        """
         self.root = root
         self.fault = fault
         path = root / layout.JOURNAL_FILE
@@ -240,13 +275,32 @@ class Journal:
         try:
             if fresh:
                 fsync_folder(root)
-            self.ledger = Ledger.of(self._read_whole_lines())
+            resumed = None if known is None else self._resumed(known)
+            self.is_resumed = resumed is not None
+            self.ledger = resumed or Ledger.of(self._read_whole_lines())
         except BaseException:
             self.close()
             raise
         # Fixed by the first line: a file that was changed since must not be vouched for.
         self._identity = self.ledger.identity or _sha256_at(root, layout.ARCHIVE_FILE)
         self._namespace = self.ledger.namespace or _sha256_at(root, layout.NAMESPACE_FILE)
+
+    @property
+    def mark(self) -> JournalMark:
+        """How far it was checked, for the next who opens it."""
+        return JournalMark(self._size, self.ledger.lines, self.ledger.head)
+
+    def _resumed(self, known: JournalMark) -> Ledger | None:
+        """What is known of a journal that ends as it did; None for another, which is to be read."""
+        if not known.size or os.fstat(self._descriptor).st_size != known.size:
+            return None
+        tail = os.pread(self._descriptor, _TAIL, max(0, known.size - _TAIL))
+        line = tail[:-1].rpartition(b"\n")[2]
+        if not tail.endswith(b"\n") or line_hash(line) != known.head:
+            return None
+        ledger = Ledger.after(line + b"\n")
+        ledger.lines, self._size = known.lines, known.size
+        return ledger
 
     def _read_whole_lines(self) -> list[bytes]:
         """The lines that end in a newline; a torn last one is cut off."""

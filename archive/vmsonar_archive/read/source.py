@@ -26,6 +26,8 @@ _MAX_JOURNAL = 256 * 1024 * 1024
 # A merge of twenty thousand segments.
 _MAX_JOURNAL_LINE = 1024 * 1024
 _MAX_BAD_LINES = 1000
+# Of an increment; looked for one by one in what was checked before.
+_FEW = 50
 _MAX_ENTRIES = 100_000
 # A description of a bundle lists every derived file; more than this is not one of ours.
 MAX_RECORD = 16 * 1024 * 1024
@@ -235,6 +237,8 @@ class BundleSource(Source):
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         self._journals: dict[str | None, tuple[Ledger, bool]] = {}
+        #: The beginning of its journal as it was checked with an earlier bundle, whose files need not be here again.
+        self.checked = b""
         self._descriptor = _open(path)
         try:
             self.size = os.fstat(self._descriptor).st_size
@@ -292,12 +296,24 @@ class BundleSource(Source):
         """What the journal in it says, with what bundle.json says of files that differ."""
         if watched in self._journals:
             return self._journals[watched]
-        ledger, torn = super().journal(watched)
+        resumed = self._resumed() if self.checked and watched is None else None
+        ledger, torn = resumed or super().journal(watched)
         # A description that cannot be read is for verification to name; what it would add is then missing.
         with suppress(VmsonarError):
             self.record().apply(ledger)
         self._journals[watched] = ledger, torn
         return ledger, torn
+
+    def _resumed(self) -> tuple[Ledger, bool] | None:
+        """What the journal says from where it was checked before; None where it begins otherwise, or for many files."""
+        sizes = self.sizes()
+        if sizes.get(layout.JOURNAL_FILE, 0) < len(self.checked) or len(sizes) > _FEW:
+            return None
+        with self.open(layout.JOURNAL_FILE) as stream:
+            if stream.read(len(self.checked)) != self.checked:
+                return None
+            with BufferedReader(cast(RawIOBase, stream), 256 * 1024) as lines:
+                return self._read_journal(lines, Ledger.after(self.checked, sizes))
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from vmsonar_archive.format import identity, layout
-from vmsonar_archive.format.journal import DROP, SEAL, ContentFacts, Journal, JournalEntry
+from vmsonar_archive.format.journal import DROP, SEAL, ContentFacts, Journal, JournalEntry, JournalMark
 from vmsonar_archive.format.layout import SegmentName
 from vmsonar_archive.system import files
 from vmsonar_archive.system.errors import FormatError, Locked, VmsonarError
@@ -27,7 +27,7 @@ from vmsonar_archive.write.repair import Repair
 from vmsonar_archive.write.upkeep import Upkeep
 
 # Somebody else files a bundle of a month meanwhile.
-_LOCK_SECONDS = 120.0
+LOCK_SECONDS = 120.0
 _LOOK_SECONDS = 0.02
 # What is kept how long is decided over all archives, by whoever keeps them.
 _NO_LIMIT = Budget(max_bytes=2**60, min_free=0)
@@ -46,20 +46,25 @@ class Deposit:
         archive_json: bytes,
         now: Callable[[], datetime],
         fault: Callable[[str], None] = lambda _point: None,
+        patience: float = LOCK_SECONDS,
+        known: JournalMark | None = None,
     ) -> None:
-        """Begins the archive where there is none; it stays the archive that its archive.json names."""
+        """Begins the archive where there is none; it stays the archive that its archive.json names.
+
+        With `known`, how the journal was left after a commit, an archive that is as it was is only added to.
+        """
         self.root = root
         self._now = now
         self._fault = fault
         self._waiting: list[JournalEntry] = []
         files.make_folders(root, root)
         with ExitStack() as undo:
-            self._lock = _locked(root)
+            self._lock = _locked(root, patience)
             undo.callback(self._lock.close)
             _identify(root, archive_json)
-            self.journal = Journal(root, fault)
+            self.journal = Journal(root, fault, known)
             undo.callback(self.journal.close)
-            if not Repair(self.journal, now, ()).run():
+            if not self.journal.is_resumed and not Repair(self.journal, now, ()).run():
                 raise VmsonarError(
                     f"{root} cannot be brought in order: see what the disk says, then try again"
                 )
@@ -76,6 +81,7 @@ class Deposit:
         place = self._free(path)
         temporary = files.beneath(self.root, layout.temporary(place))
         files.make_folders(self.root, temporary.parent)
+        temporary.unlink(missing_ok=True)  # of one that was killed
         with files.create(temporary, lambda _folder: None) as file:
 
             def kept() -> Iterable[bytes]:
@@ -103,6 +109,10 @@ class Deposit:
         for folder in folders:
             files.fsync_folder(folder)
         self._waiting.clear()
+
+    def has(self, path: str) -> bool:
+        """Whether there is a file of that name, or will be."""
+        return any(entry.path == path for entry in self._waiting) or os.path.lexists(self.root / path)
 
     def tidy(self) -> None:
         """Merges what came of finished hours in many pieces, and compresses it better."""
@@ -137,9 +147,8 @@ class Deposit:
 
     def _free(self, path: str) -> str:
         """The path, or one a second later: a power cut makes two runs give the same number."""
-        taken = {entry.path for entry in self._waiting} | self.journal.ledger.current.keys()
         name = SegmentName.parse(path)
-        while name is not None and path in taken:
+        while name is not None and self.has(path):
             clock = datetime.strptime(path.rpartition("/")[2].split("-")[1], "%H%M%S")  # noqa: DTZ007
             later = datetime.combine(name.day, clock.time()) + timedelta(seconds=1)
             name = SegmentName.of(name.kind, later, name.first_seq)
@@ -147,8 +156,8 @@ class Deposit:
         return path
 
 
-def _locked(root: Path) -> WriterLock:
-    end = time.monotonic() + _LOCK_SECONDS
+def _locked(root: Path, patience: float) -> WriterLock:
+    end = time.monotonic() + patience
     while True:
         try:
             return WriterLock(root)

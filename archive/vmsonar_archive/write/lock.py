@@ -27,6 +27,9 @@ class WriterLock:
             raise Locked(
                 f"{root} is being written by process {holder}: stop it, or choose another archive"
             ) from None
+        if not path.exists() or path.stat().st_ino != os.fstat(self._descriptor).st_ino:
+            os.close(self._descriptor)
+            raise Locked(f"{root} was taken away while its lock was waited for: try again")
         try:
             os.pwrite(self._descriptor, b"%-31d\n" % os.getpid(), 0)
         except OSError:

@@ -200,7 +200,7 @@ class ObjectStore(LakeStore):
             with self._store.open_input_stream(path) as source:
                 yield source
         except OSError as error:
-            raise VmsonarError(f"cannot fetch s3://{path}: {_short(error)}") from None
+            raise VmsonarError(f"cannot fetch s3://{path}: {_short(error)}") from error
 
 
 def _short(error: OSError) -> str:
