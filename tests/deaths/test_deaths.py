@@ -147,7 +147,7 @@ def test_two_kills_at_once_are_not_told_apart(stage: Stage, told: list[dict[str,
         ("stopped_hard", "SIGKILL, sender unknown"),
         ("memory", "SIGKILL by the kernel, its container's limit of 32 MiB was reached"),
         ("outlived", "SIGKILL, sender unknown"),
-        ("processes_later", "exit 2, at the same time its container's limit of 5 processes was reached"),
+        ("processes_later", "exit 2, as its container's limit of 5 processes was reached"),
         ("fine", "exit 0"),
     ],
 )
@@ -187,7 +187,7 @@ def test_a_limit_that_nobody_saw_is_not_named(stage: Stage, told: list[dict[str,
     """The container was gone before its counters could be read again; at best its last figures came in time."""
     (job,) = [row for row in told if row["container_id"] == stage.containers["processes"]]
     assert job["ending"]["words"] in (
-        "exit 2", "exit 2, at the same time its container's limit of 5 processes was reached"
+        "exit 2", "exit 2, as its container's limit of 5 processes was reached"
     )  # fmt: skip
 
 
@@ -209,7 +209,7 @@ def test_a_file_system_without_room(
     state = f"{stage.place / place} {what}"
     if name == "full":  # the recorder may see what it wrote
         written = r"(; it had just written 1[0-9] MiB)?"  # others may write as much elsewhere on this machine
-        when = "(([0-9] s|less than a second) after|at the same time)"  # as the sample came that found it
+        when = "(([0-9] s|less than a second) after|at the same time|as)"  # as the sample came that found it
         assert re.fullmatch(rf"exit 1, {when} {state}{written}", found["words"])
     else:
         assert re.fullmatch(f"exit 1, at the same time {state}", found["words"])

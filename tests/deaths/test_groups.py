@@ -87,7 +87,7 @@ def rows(place: Path, pgid: int) -> tuple[list[JobRow], list[JobInfoRow]]:
     ("name", "words", "is_proven"),
     [
         ("memory", "SIGKILL by the kernel, its control group's limit of 64 MiB was reached", True),
-        ("tasks", "exit 1, at the same time its control group's limit of 5 processes was reached", False),
+        ("tasks", "exit 1, as its control group's limit of 5 processes was reached", False),
         ("killed", "SIGKILL, sender unknown", False),
     ],
 )
