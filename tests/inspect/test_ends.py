@@ -166,7 +166,11 @@ def test_a_leader_that_nobody_waits_for_has_ended(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize(
-    "told", ["the kernel does not tell births and deaths here: built without", "switched off by lifeline.connector: none"]
+    "told",
+    [
+        "the kernel does not tell births and deaths here: built without",
+        "switched off by lifeline.connector: none",
+    ],
 )
 def test_whoever_does_not_tell_is_the_reason(told: str, tmp_path: Path) -> None:
     gap = GapRow(collector="process", reason="lifeline", detail=told)
@@ -228,7 +232,10 @@ def test_a_number_of_another_boot_has_no_container(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("tasks", "words"),
-    [(60, "exit 1, at the same time its user had 60 of 64 tasks that it may have (ulimit -u)"), (50, "exit 1")],
+    [
+        (60, "exit 1, at the same time its user had 60 of 64 tasks that it may have (ulimit -u)"),
+        (50, "exit 1"),
+    ],
 )
 def test_the_tasks_of_a_user_against_what_it_may_have(tasks: int, words: str, tmp_path: Path) -> None:
     loads = [Load(100, "./serve", begin=0, end=100, threads=10, ulimits={"processes_limit": 64}),

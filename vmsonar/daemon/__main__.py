@@ -3,6 +3,7 @@
 import gc
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -12,9 +13,22 @@ _OWN_HASHES = (("_sha1", "_sha256"), ("_sha1", "_sha2"))
 
 
 class _Later(ModuleType):
-    """Stands for a module until it is used. (importlib's LazyLoader loads at the next import statement.)"""
+    """Stands for a module until it is used. (importlib's LazyLoader loads at the next import statement.)
+
+    Whoever imports one of `functions` from it has one that loads the module when it is called.
+    """
+
+    def __init__(self, name: str, *functions: str) -> None:
+        super().__init__(name)
+        for function in functions:
+            setattr(self, function, partial(self._call, function))
+
+    def _call(self, function: str, *arguments: Any, **more: Any) -> Any:
+        return _Later.__getattr__(self, function)(*arguments, **more)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__path__":  # what `from` asks for first
+            raise AttributeError(name)
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
         return getattr(import_module(self.__name__), name)
@@ -25,8 +39,16 @@ def defer_imports() -> None:
     without: dict[str, Any] = {
         # dataclasses imports it for signatures that are never used (1.1 MB of PSS)
         "inspect": _Later("inspect"),
-        # urllib.parse, which pathlib wants, imports it for hosts in brackets (0.2 MB)
-        "ipaddress": _Later("ipaddress"),
+        # pathlib wants the first of these for URLs, our errors the others for secrets (0.4 MB with ipaddress)
+        "urllib.parse": _Later("urllib.parse", "quote_from_bytes", "quote", "quote_plus"),
+        # the first child brings it; for the encoding of text it would import the other (0.4 MB with selectors)
+        "subprocess": _Later("subprocess"),
+        "locale": _Later("locale"),
+        # msgspec imports both for functions that make JSON Schemas (0.3 MB)
+        "msgspec.inspect": _Later("msgspec.inspect"),
+        "msgspec._json_schema": _Later("msgspec._json_schema", "schema", "schema_components"),
+        # PyYAML imports it for loaders that are not ours
+        "yaml._yaml": None,
         # msgspec takes `typing` where this one is not installed (0.4 MB)
         "typing_extensions": None,
     }

@@ -11,7 +11,16 @@ from msgspec.structs import replace
 from vmsonar_archive.system.text import plain
 
 from vmsonar_inspect.facts import statuses, units
-from vmsonar_inspect.facts.causes import AT_ONCE, MACHINE, NEARLY, Evidence, Subject, cause_of, is_limit_met, judged
+from vmsonar_inspect.facts.causes import (
+    AT_ONCE,
+    MACHINE,
+    NEARLY,
+    Evidence,
+    Subject,
+    cause_of,
+    is_limit_met,
+    judged,
+)
 from vmsonar_inspect.facts.filesystems import FILLING, Shortage, query_shortages
 from vmsonar_inspect.facts.model import ContainerUse, Ending, JobUse
 from vmsonar_inspect.facts.queries import LIMIT_RISES, Key, Queries, Record, grouped, key_of, names_of
