@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from threading import Lock
 from types import ModuleType
 from typing import Any
 
+# Two threads may be the first to start a child.
+_CLAIM = Lock()
 _OWN_HASHES = (("_sha1", "_sha256"), ("_sha1", "_sha2"))
 
 
@@ -29,8 +32,9 @@ class _Later(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name == "__path__":  # what `from` asks for first
             raise AttributeError(name)
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
+        with _CLAIM:
+            if sys.modules.get(self.__name__) is self:
+                del sys.modules[self.__name__]
         return getattr(import_module(self.__name__), name)
 
 
@@ -57,6 +61,8 @@ def defer_imports() -> None:
         without["_hashlib"] = None
     for name, module in without.items():
         sys.modules.setdefault(name, module)
+    # For `import urllib.parse`: nobody else puts it there before it is loaded.
+    vars(import_module("urllib")).setdefault("parse", sys.modules["urllib.parse"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
