@@ -411,17 +411,24 @@ def test_the_manager_hears_ready_after_the_first_sample(tmp_path):
 
 
 def test_the_daemon_imports_nothing_heavy(tmp_path):
+    (tmp_path / "config.yaml").write_text("interval: 100ms\n")
     script = (
-        "import sys; from vmsonar.daemon.__main__ import main\n"
-        f"code = main(['--archive={tmp_path}', '--interval=100ms', '--for=300ms'])\n"
-        "heavy = 'pyarrow duckdb rich typer confluent_kafka yaml docker cryptography argparse logging inspect'\n"
+        "import gc, sys; from vmsonar.daemon.__main__ import main\n"
+        f"code = main(['--archive={tmp_path}/archive', '--config={tmp_path}/config.yaml', '--for=300ms'])\n"
+        "heavy = 'pyarrow duckdb rich typer confluent_kafka yaml docker cryptography argparse logging inspect '\n"
+        "heavy += 'locale base64 msgspec.inspect msgspec._json_schema'\n"
         "from types import ModuleType\n"
         "print(code, [m for m in heavy.split() if type(sys.modules.get(m)) is ModuleType])\n"
+        "gc.unfreeze()\n"
+        "print([one for one in gc.get_objects() if isinstance(one, type) and one.__module__.startswith('yaml')])\n"
+        "from vmsonar_archive.system.text import quote\n"
+        "import msgspec, subprocess\n"
+        "print(quote('a b'), msgspec.json.schema(int), subprocess.run('true').returncode)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert done.stdout == "0 []\n"
+    assert done.stdout.splitlines() == ["0 []", "[]", "a%20b {'type': 'integer'} 0"]
 
 
 def test_the_first_sample_is_on_disk_soon_after_the_start(tmp_path):

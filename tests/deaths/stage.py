@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,7 +26,8 @@ from tests.real.wait import let_pass, wait_until
 #: Longer than any stage takes; the recorder is stopped before.
 _AT_MOST = "180s"
 MIB = 1 << 20
-#: Samples come every second; evidence of another death is out of reach after this.
+#: Of the recorder that has all tests, samples come every second; evidence of another death is out of reach after this.
+OFTEN, SELDOM = "1s", "10s"
 APART = 4.0
 _GROUPS = Path("/sys/fs/cgroup")
 
@@ -50,12 +51,23 @@ class Stage:
     jobs: dict[str, Staged] = field(default_factory=dict)
     containers: dict[str, str] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
+    interval: str = OFTEN
     #: What the kernel says of the recorder (proc_pid_status(5)).
     recorder: dict[str, str] = field(default_factory=dict)
 
     @property
     def archive(self) -> Path:
-        return self.place / "recorder" / "archive"
+        return self.place / self.interval / "archive"
+
+    def has_begun(self) -> bool:
+        return any(self.archive.glob("*/*/*/sample-*"))
+
+    def seen(self, interval: str) -> "Stage":
+        """The same as another recorder saw it."""
+        other = replace(self, interval=interval)
+        with open_archive(other.archive) as opened:
+            other.samples = list(opened.samples())
+        return other
 
     def exits(self, name: str) -> list[EventRow]:
         """The exits of a job and of its members."""
@@ -68,7 +80,7 @@ class Stage:
     def start(self, name: str, command: list[str], **options: object) -> subprocess.Popen[bytes]:
         begun = datetime.now(UTC)
         with (self.place / f"{name}.err").open("wb") as error:
-            process = subprocess.Popen(
+            process: subprocess.Popen[bytes] = subprocess.Popen(
                 command, process_group=0, stdin=subprocess.DEVNULL, stderr=error, cwd=self.place,
                 **{"stdout": subprocess.DEVNULL, **options},
             )  # type: ignore[call-overload]  # fmt: skip
@@ -94,32 +106,42 @@ def _near(row: EventRow, job: Staged) -> bool:
 
 @contextmanager
 def recorded(stage: Stage) -> Iterator[None]:
-    """A recorder of a user who may ask the engine, and has no other right; sampled every second."""
-    home = stage.archive.parent
-    home.mkdir()
-    os.chown(home, stranger.STRANGER, stranger.STRANGER)
-    line = stranger.vmsonar("daemon", "--archive", str(stage.archive), "--interval", "1s", "--for", _AT_MOST)
-    with (stage.place / "recorder.log").open("wb") as log:
+    """Recorders of a user who may ask the engine, and has no other right; one samples at the default interval."""
+    with ExitStack() as stack:
+        often, seldom = (stack.enter_context(_recorder(stage, interval)) for interval in (OFTEN, SELDOM))
+        for interval in (OFTEN, SELDOM):
+            wait_until(replace(stage, interval=interval).has_begun, 60, "the first sample")
+        let_pass(1.5)
+        status = Path(f"/proc/{often.pid}/status").read_text()
+        stage.recorder = dict(line.split(":\t", 1) for line in status.splitlines())
+        yield
+        for process in (often, seldom):
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0, (stage.place / "recorder.log").read_text()
+    for interval in (OFTEN, SELDOM):
+        archive = replace(stage, interval=interval).archive
+        for path in [archive, *archive.rglob("*")]:
+            os.chown(path, 0, 0)  # root reads nobody else's archive
+    stage.samples = stage.seen(OFTEN).samples
+
+
+@contextmanager
+def _recorder(stage: Stage, interval: str) -> Iterator[subprocess.Popen[bytes]]:
+    archive = replace(stage, interval=interval).archive
+    archive.parent.mkdir()
+    os.chown(archive.parent, stranger.STRANGER, stranger.STRANGER)
+    line = stranger.vmsonar("daemon", "--archive", str(archive), "--interval", interval, "--for", _AT_MOST)
+    with (stage.place / "recorder.log").open("ab") as log:
         process = subprocess.Popen(
             line, env=stranger.environment(), cwd="/", stderr=log, stdout=log, process_group=0,
             user=stranger.STRANGER, group=stranger.STRANGER, extra_groups=[os.stat(DOCKER_SOCKET).st_gid],
         )  # fmt: skip
     try:
-        wait_until(lambda: any(stage.archive.glob("*/*/*/sample-*")), 60, "the first sample")
-        let_pass(1.5)
-        status = Path(f"/proc/{process.pid}/status").read_text()
-        stage.recorder = dict(line.split(":\t", 1) for line in status.splitlines())
-        yield
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0, (stage.place / "recorder.log").read_text()
+        yield process
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
-    for path in [stage.archive, *stage.archive.rglob("*")]:
-        os.chown(path, 0, 0)  # root reads nobody else's archive
-    with open_archive(stage.archive) as opened:
-        stage.samples = list(opened.samples())
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 from vmsonar_archive.records import EventRow
 
 from tests.deaths import jobs
-from tests.deaths.stage import Stage, play
+from tests.deaths.stage import OFTEN, SELDOM, Stage, play
 from tests.parts import requires
 from tests.real import stranger
 from tests.real.docker import DockerEngine
@@ -48,6 +48,17 @@ def containers(stage: Stage) -> dict[str, dict[str, Any]]:
     return {row["container_id"]: row for row in rows}
 
 
+@pytest.fixture(scope="module", params=[OFTEN, SELDOM])
+def seen(request: pytest.FixtureRequest, stage: Stage) -> Stage:
+    """The stage as each recorder saw it; most jobs live wholly between two samples of the default interval."""
+    return stage.seen(request.param)
+
+
+@pytest.fixture(scope="module")
+def seen_told(seen: Stage) -> list[dict[str, Any]]:
+    return list(json.loads(inspect(seen, "jobs", "--json"))["rows"])
+
+
 def ending(told: list[dict[str, Any]], stage: Stage, name: str) -> dict[str, Any]:
     (row,) = [row for row in told if row["pgid"] == stage.jobs[name].pid and row["ended"]]
     return dict(row["ending"])
@@ -63,58 +74,65 @@ def status(row: EventRow) -> tuple[int | None, int | None]:
 
 
 @pytest.mark.parametrize("name", jobs.PLAIN)
-def test_the_status_of_a_plain_death(stage: Stage, name: str) -> None:
-    death, row = jobs.PLAIN[name], leader(stage, name)
+def test_the_status_of_a_plain_death(seen: Stage, name: str) -> None:
+    death, row = jobs.PLAIN[name], leader(seen, name)
     assert status(row) == (death.code, death.signal)
     assert row.exit_source == "connector"
     assert row.runtime is not None
     assert row.runtime > 1.5e9
     if _DUMPS or not death.core:
         assert bool(row.core_dumped) == death.core
-    members = {row.exit_signal for row in stage.exits(name) if row.subject == "process"}
+    members = {row.exit_signal for row in seen.exits(name) if row.subject == "process"}
     assert members == set(death.members.values())
 
 
 @pytest.mark.parametrize("name", [name for name, death in jobs.PLAIN.items() if death.words])
-def test_the_words_of_a_plain_death(stage: Stage, told: list[dict[str, Any]], name: str) -> None:
+def test_the_words_of_a_plain_death(seen: Stage, seen_told: list[dict[str, Any]], name: str) -> None:
     if name == "core" and not _DUMPS:
         pytest.skip("cores go to a program here")
-    found = ending(told, stage, name)
-    assert (found["words"], found["cause"], found["is_proven"]) == (jobs.PLAIN[name].words, None, False)
+    found = ending(seen_told, seen, name)
+    words = jobs.PLAIN[name].words
+    # The kernel's kills come later, but may be counted in the same interval.
+    if seen.interval == SELDOM and found["is_coincidence"]:
+        words = f"{words.removesuffix(', sender unknown')}, {_NEAR}"
+    assert (found["words"], found["is_proven"]) == (words, False)
+    assert found["cause"] is None or found["is_coincidence"]
 
 
-def test_what_timeout_stopped_is_not_called_a_cause(stage: Stage, told: list[dict[str, Any]]) -> None:
-    assert ending(told, stage, "timeout")["words"] == "exit 124, which timeout(1) gives when the time is up"
+def test_what_timeout_stopped_is_not_called_a_cause(seen: Stage, seen_told: list[dict[str, Any]]) -> None:
+    words = ending(seen_told, seen, "timeout")["words"]
+    assert words.startswith("exit 124, which timeout(1) gives when the time is up")
 
 
-def test_a_shell_that_passes_a_signal_on(stage: Stage, told: list[dict[str, Any]]) -> None:
-    words = ending(told, stage, "through_a_shell")["words"]
+def test_a_shell_that_passes_a_signal_on(seen: Stage, seen_told: list[dict[str, Any]]) -> None:
+    words = ending(seen_told, seen, "through_a_shell")["words"]
     assert words.startswith("exit 137, which stands for SIGKILL")
-    assert "kernel" not in words
+    assert "by the kernel" not in words
 
 
-def test_a_leader_that_ends_first_gives_the_status(stage: Stage, told: list[dict[str, Any]]) -> None:
-    assert ending(told, stage, "leader_first")["words"].startswith("exit 3")
+def test_a_leader_that_ends_first_gives_the_status(seen: Stage, seen_told: list[dict[str, Any]]) -> None:
+    assert ending(seen_told, seen, "leader_first")["words"].startswith("exit 3")
 
 
-def test_a_job_that_is_older_than_the_recorder(stage: Stage, told: list[dict[str, Any]]) -> None:
-    assert status(leader(stage, "older")) == (6, None)
-    assert ending(told, stage, "older")["words"] == "exit 6"
+def test_a_job_that_is_older_than_the_recorder(seen: Stage, seen_told: list[dict[str, Any]]) -> None:
+    assert status(leader(seen, "older")) == (6, None)
+    assert ending(seen_told, seen, "older")["words"].split(",")[0] == "exit 6"
 
 
-def test_one_that_is_waited_for_late_ended_when_it_ended(stage: Stage) -> None:
-    row, job = leader(stage, "late"), stage.jobs["late"]
+def test_one_that_is_waited_for_late_ended_when_it_ended(seen: Stage) -> None:
+    row, job = leader(seen, "late"), seen.jobs["late"]
     assert row.happened is not None
     assert job.ended is not None
     assert (job.ended - row.happened).total_seconds() > 2
 
 
-def test_two_of_one_number_are_two_jobs(stage: Stage, told: list[dict[str, Any]]) -> None:
-    rows = stage.exits("reused")
+def test_two_of_one_number_are_two_jobs(seen: Stage, seen_told: list[dict[str, Any]]) -> None:
+    rows = seen.exits("reused")
     assert [(row.subject, row.exit_code) for row in rows] == [("job", 5), ("job", 6)]
     assert len({row.series_id for row in rows}) == 2
-    pid = stage.jobs["reused"].pid
-    assert sorted(row["ending"]["words"] for row in told if row["pgid"] == pid) == ["exit 5", "exit 6"]
+    pid = seen.jobs["reused"].pid
+    words = [row["ending"]["words"].split(",")[0] for row in seen_told if row["pgid"] == pid]
+    assert sorted(words) == ["exit 5", "exit 6"]
 
 
 def test_short_ends_add_up(stage: Stage) -> None:
@@ -147,7 +165,7 @@ def test_two_kills_at_once_are_not_told_apart(stage: Stage, told: list[dict[str,
         ("stopped_hard", "SIGKILL, sender unknown"),
         ("memory", "SIGKILL by the kernel, its container's limit of 32 MiB was reached"),
         ("outlived", "SIGKILL, sender unknown"),
-        ("processes_later", "exit 2, at the same time its container's limit of 5 processes was reached"),
+        ("processes_later", "exit 2, as its container's limit of 5 processes was reached"),
         ("fine", "exit 0"),
     ],
 )
@@ -163,7 +181,7 @@ def test_the_end_of_a_container(
     if name == "memory" and not was_counted(stage, container_id):
         words = "SIGKILL by the kernel, for lack of memory in its container, whose limit is 32 MiB"
     if name == "processes_later":
-        said = re.sub("[0-9]+ s after|less than a second after", "at the same time", said)
+        said = re.sub("[0-9]+ s after|less than a second after", "as", said)
     if is_deaf(stage):
         said = said.removeprefix("its container ended: ")
     assert said == words
@@ -187,7 +205,7 @@ def test_a_limit_that_nobody_saw_is_not_named(stage: Stage, told: list[dict[str,
     """The container was gone before its counters could be read again; at best its last figures came in time."""
     (job,) = [row for row in told if row["container_id"] == stage.containers["processes"]]
     assert job["ending"]["words"] in (
-        "exit 2", "exit 2, at the same time its container's limit of 5 processes was reached"
+        "exit 2", "exit 2, as its container's limit of 5 processes was reached"
     )  # fmt: skip
 
 
@@ -209,7 +227,7 @@ def test_a_file_system_without_room(
     state = f"{stage.place / place} {what}"
     if name == "full":  # the recorder may see what it wrote
         written = r"(; it had just written 1[0-9] MiB)?"  # others may write as much elsewhere on this machine
-        when = "(([0-9] s|less than a second) after|at the same time)"  # as the sample came that found it
+        when = "(([0-9] s|less than a second) after|at the same time|as)"  # as the sample came that found it
         assert re.fullmatch(rf"exit 1, {when} {state}{written}", found["words"])
     else:
         assert re.fullmatch(f"exit 1, at the same time {state}", found["words"])
@@ -273,8 +291,8 @@ def test_only_the_kernels_kills_are_called_proven(stage: Stage, told: list[dict[
     assert "group_memory" in names or is_deaf(stage)
 
 
-def test_a_good_end_has_no_cause(told: list[dict[str, Any]]) -> None:
-    causes = {row["ending"]["cause"] for row in told if row["ending"]["exit_code"] == 0}
+def test_a_good_end_has_no_cause(seen_told: list[dict[str, Any]]) -> None:
+    causes = {row["ending"]["cause"] for row in seen_told if row["ending"]["exit_code"] == 0}
     assert causes == {None}
 
 

@@ -1,6 +1,7 @@
 """Jobs that meet the limit of a control group of their own, which is no container."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from tests.real.wait import let_pass, wait_until
 
 pytestmark = requires("root")
 FILES, TASKS = 321, 4321
+#: Nobody's number, and what it may have.
+USER, FEW = 54321, 30
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +59,12 @@ def pids(place: Path) -> dict[str, int]:
             )
             for name, script in scripts.items()
         }  # fmt: skip
+        # A shell that ends as soon as a fork fails.
+        crowd = f"for n in $(seq {2 * FEW}); do sleep 6 & done"
+        running["user"] = subprocess.Popen(
+            ["prlimit", f"--nproc={FEW}", "/bin/sh", "-c", crowd], process_group=0, user=USER, group=USER,
+            stderr=subprocess.DEVNULL, cwd="/",
+        )  # fmt: skip
         running["killed"] = subprocess.Popen(["sleep", "60"], process_group=0)
         let_pass(APART)
         Path(go).touch()
@@ -63,6 +72,7 @@ def pids(place: Path) -> dict[str, int]:
         running["killed"].kill()
         assert running["tasks"].wait(20) == 1
         running["killed"].wait()
+        running["user"].wait(20)
         let_pass(2.5)
     assert "Resource temporarily unavailable" in (place / "tasks").read_text()
     return {name: process.pid for name, process in running.items()}
@@ -87,7 +97,7 @@ def rows(place: Path, pgid: int) -> tuple[list[JobRow], list[JobInfoRow]]:
     ("name", "words", "is_proven"),
     [
         ("memory", "SIGKILL by the kernel, its control group's limit of 64 MiB was reached", True),
-        ("tasks", "exit 1, at the same time its control group's limit of 5 processes was reached", False),
+        ("tasks", "exit 1, as its control group's limit of 5 processes was reached", False),
         ("killed", "SIGKILL, sender unknown", False),
     ],
 )
@@ -96,6 +106,16 @@ def test_the_limit_is_named_with_the_end_of_its_job(
 ) -> None:
     (job,) = [row for row in inspect(place, "jobs") if row["pgid"] == pids[name]]
     assert (job["ending"]["words"], job["ending"]["is_proven"]) == (words, is_proven)
+
+
+def test_the_tasks_of_its_user_are_named_with_the_end_of_a_job(place: Path, pids: dict[str, int]) -> None:
+    (job,) = [row for row in inspect(place, "jobs") if row["pgid"] == pids["user"]]
+    said = re.match(
+        r"exit [0-9]+, at the same time its user had ([0-9]+) of 30 tasks", job["ending"]["words"]
+    )
+    assert said, job["ending"]["words"]
+    assert 0.9 * FEW <= int(said[1]) <= FEW
+    assert (job["ending"]["cause"], job["ending"]["is_coincidence"]) == ("user_tasks", True)
 
 
 def test_the_counters_are_in_the_row(place: Path, pids: dict[str, int]) -> None:

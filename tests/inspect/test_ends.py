@@ -57,6 +57,13 @@ def test_a_death_has_its_sentence(name: str, inspection: Inspection) -> None:
     assert job.ending.words == DEATHS[name].words
 
 
+def test_what_is_near_in_time_alone_is_a_coincidence(inspection: Inspection) -> None:
+    said = {job.ending.words or "": job.ending.is_coincidence for job in inspection.jobs}
+    assert {words for words, is_so in said.items() if is_so} == {
+        words for words in said if "at the same time" in words or "1 s after cc1 in it" in words
+    }
+
+
 def at(second: float, kind: str, **values: Any) -> tuple[float, EventRow]:
     return second, EventRow(event_type=kind, happened=START + timedelta(seconds=second), **values)
 
@@ -98,6 +105,29 @@ def test_a_shutdown_is_blamed_for_what_it_asked_to_go(
     assert ends(Machine(loads=[load], events=events), tmp_path, 290) == {"100 ./serve": words}
 
 
+@pytest.mark.parametrize(
+    ("passed", "status", "words", "is_wrong"),
+    [
+        (140, {"exit_code": 1}, "exit 1, at the same time as the reclaim notice of 08:01 UTC", False),
+        (160, {"exit_code": 1}, "exit 1", False),
+        (20, {"exit_signal": KILL}, "SIGKILL, at the same time as the reclaim notice of 08:01 UTC", False),
+        (160, {"exit_signal": KILL}, "SIGKILL, sender unknown", False),
+        (140, {"exit_signal": TERM}, "SIGTERM, at the reclaim notice of 08:01 UTC", True),
+        (160, {"exit_code": 143}, "exit 143, which stands for SIGTERM, 3 min after the reclaim notice of 08:01 UTC",
+         True),
+    ],
+)  # fmt: skip
+def test_a_notice_is_blamed_for_what_it_asked_to_go(
+    passed: float, status: dict[str, int], words: str, is_wrong: bool, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    load = Load(100, "./serve", begin=60 + passed - 43, end=60 + passed - 3)
+    events = [at(60, "teardown_notice"), exit_of(60 + passed, load, **status)]
+    assert ends(Machine(loads=[load], events=events), tmp_path) == {"100 ./serve": words}
+    (summary,) = ask(capsys, tmp_path / "archive")
+    assert [each["job"] for each in summary["wrong"] if each["event"] == "exit"] == ["100"] * is_wrong
+
+
 def test_a_number_used_again_at_once_is_another_job(tmp_path: Path) -> None:
     loads = [Load(100, "./first", begin=0, end=100), Load(100, "./second", begin=103, end=200)]
     events = [exit_of(102, loads[0], exit_code=7), exit_of(203, loads[1], exit_code=0)]
@@ -135,9 +165,15 @@ def test_a_leader_that_nobody_waits_for_has_ended(tmp_path: Path, capsys: pytest
     assert (goes_on["ended"], goes_on["ending"]["exit_code"]) == (False, None)
 
 
-def test_a_kernel_that_does_not_tell_is_the_reason(tmp_path: Path) -> None:
-    told = "the kernel does not tell births and deaths here"
-    gap = GapRow(collector="process", reason="lifeline", detail=f"{told}: built without")
+@pytest.mark.parametrize(
+    "told",
+    [
+        "the kernel does not tell births and deaths here: built without",
+        "switched off by lifeline.connector: none",
+    ],
+)
+def test_whoever_does_not_tell_is_the_reason(told: str, tmp_path: Path) -> None:
+    gap = GapRow(collector="process", reason="lifeline", detail=told)
     machine = Machine(loads=[Load(100, "./serve", begin=0, end=100)], gaps=[(0, gap)])
     assert ends(machine, tmp_path) == {"100 ./serve": f"not known: {told}"}
 
@@ -160,6 +196,52 @@ def test_who_gives_up_while_the_kernel_kills_another_did_not_end_of_that(
     assert found["200 ./search"] == "exit 1, at the same time the kernel killed a process for lack of memory"
     (summary,) = ask(capsys, tmp_path / "archive")
     assert [each["job"] for each in summary["wrong"]] == ["100"]
+
+
+def test_somebodys_own_kill_beside_the_kernels_is_not_what_went_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loads = [Load(100 * n, "./serve", begin=70, end=100) for n in (1, 2)]
+    ends_at = zip((102.5, 103), loads, strict=True)
+    events = [exit_of(when, load, exit_signal=KILL, exit_source="connector") for when, load in ends_at]
+    root = Machine(loads=loads, events=events, kills=(103,)).record(tmp_path / "archive", 300)
+    told = [(job["ending"]["words"], job["ending"]["is_coincidence"]) for job in ask(capsys, root, "jobs")]
+    assert told == [("SIGKILL, at the same time the kernel killed a process for lack of memory", True)] * 2
+    (summary,) = ask(capsys, root)
+    assert [each["event"] for each in summary["wrong"]] == ["oom_kill"] * len(summary["wrong"])
+
+
+def test_a_number_of_another_boot_has_no_container(tmp_path: Path) -> None:
+    """Where the kill is none of the container, its own one is the kernel's."""
+    box = Box(box_id(1), "web", limit=GIB, oom_at=103)
+    own, other = (Load(pgid, "./serve", begin=0, end=100, container=box.container_id, memory=0.9 * GIB)
+                  for pgid in (100, 200))  # fmt: skip
+    stays = Load(300, "sleep inf", begin=0, container=box.container_id)
+    events = [exit_of(103, own, exit_signal=KILL, exit_source="connector", container_id=box.container_id)]
+    root = Machine(loads=[own, other, stays], boxes=[box], events=events).record(tmp_path / "archive", 300)
+    kill = {"event_type": "exit", "subject": "process", "pid": 201, "pgid": 200, "exit_signal": KILL}
+    with opened([root], InspectionSettings()) as found:
+        rows = query_event_rows(found.queries)
+        earlier = START + timedelta(seconds=102)
+        same = [row | kill | {"container_id": None, "happened": earlier} for row in rows[:1]]
+        for more, is_proven in ((same, False), ([row | {"boot": "another"} for row in same], True)):
+            judge = Ends(found.queries, rows + more, dict.fromkeys(found.sources, 10.0))
+            (ending,) = [judge.of_job(key, job) for key, job in found.keyed_jobs.items() if job.pgid == 100]
+            assert ending.is_proven == is_proven
+
+
+@pytest.mark.parametrize(
+    ("tasks", "words"),
+    [
+        (60, "exit 1, at the same time its user had 60 of 64 tasks that it may have (ulimit -u)"),
+        (50, "exit 1"),
+    ],
+)
+def test_the_tasks_of_a_user_against_what_it_may_have(tasks: int, words: str, tmp_path: Path) -> None:
+    loads = [Load(100, "./serve", begin=0, end=100, threads=10, ulimits={"processes_limit": 64}),
+             Load(200, "./other", begin=0, end=104, threads=tasks - 10)]  # fmt: skip
+    machine = Machine(loads=loads, events=[exit_of(99, loads[0], exit_code=1)])
+    assert ends(machine, tmp_path)["100 ./serve"] == words
 
 
 def test_a_kill_while_the_sample_is_taken_that_counts_it(tmp_path: Path) -> None:
@@ -221,7 +303,7 @@ def test_a_limit_of_processes_of_its_own_group(tmp_path: Path) -> None:
     root = Machine(loads=loads, events=events).record(tmp_path / "archive", 300)
     with opened([root], InspectionSettings()) as found:
         told = {job.pgid: (job.ending.words, job.forks_refused) for job in found.jobs}
-    met = "exit 1, at the same time its control group's limit of 5 processes was reached"
+    met = "exit 1, as its control group's limit of 5 processes was reached"
     assert told == {100: (met, 3), 101: ("exit 1", 0)}, "the second was read but once"
 
 
@@ -271,7 +353,7 @@ def test_its_own_containers_limit_comes_before_a_disk_that_was_full_then(tmp_pat
     machine = Machine(loads=loads, boxes=[box], events=[exit_of(103, loads[0], exit_code=2)])
     machine.more = [disk(0), disk(100, bytes_available=0)]
     assert ends(machine, tmp_path)["100 ./serve"] == (
-        "exit 2, at the same time its container's limit of 32 processes was reached"
+        "exit 2, as its container's limit of 32 processes was reached"
     )
 
 

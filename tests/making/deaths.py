@@ -115,7 +115,7 @@ DEATHS: dict[str, Death] = {
         rows=[disk(-20, OVERLAY), disk(0, OVERLAY, bytes_available=0), disk(40, OVERLAY)],
     ),
     "limit of processes": Death(
-        "exit 254, at the same time its container's limit of 32 processes was reached", code(254),
+        "exit 254, as its container's limit of 32 processes was reached", code(254),
         box=box(4, processes_limit=32),
     ),
     "limit of file size": Death("SIGXFSZ, the kernel's signal at a limit of file size, core dumped",
@@ -138,7 +138,7 @@ DEATHS: dict[str, Death] = {
     "kernel that does not tell": Death("not known: this kernel does not tell", {"exit_code": None}),
     "reason given": Death("not known: the events were lost", {"detail": "the events were lost"}),
     "limit, and no status": Death(
-        "not known: how it ended was not recorded; at the same time the kernel killed a process in its container: "
+        "not known: how it ended was not recorded; it ended as the kernel killed a process in its container: "
         "its container's limit of 1.0 GiB was reached", box=box(5, limit=GIB),
         events=[(3, {"event_type": "container_oom"})],
     ),
@@ -147,9 +147,9 @@ DEATHS: dict[str, Death] = {
     "reclaimed": Death("SIGTERM, at the reclaim notice of 09:03 UTC", signal(TERM),
                        events=[(-9, {"event_type": "teardown_notice"})]),
     "crash after the notice": Death("SIGSEGV", signal(SEGV)),
-    "reclaimed later": Death("SIGKILL, 4 min after the reclaim notice of 09:03 UTC", signal(KILL)),
+    "reclaimed later": Death("SIGTERM, 4 min after the reclaim notice of 09:03 UTC", signal(TERM)),
     "full disk that the next sample found": Death(
-        "exit 1, at the same time /scratch had 0 bytes free; it had just written 2.0 GiB", code(1), wrote=2 * GIB,
+        "exit 1, as /scratch had 0 bytes free; it had just written 2.0 GiB", code(1), wrote=2 * GIB,
         rows=[disk(-60, bytes_available=2 * GIB), disk(10, bytes_available=0), disk(40)],
     ),
 }  # fmt: skip

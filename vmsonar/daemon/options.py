@@ -1,6 +1,8 @@
 """The command line of `python -m vmsonar.daemon`, by hand: argparse would stay in memory for ever (0.9 MB)."""
 
-from collections.abc import Callable, Sequence
+import gc
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import msgspec
 from vmsonar_archive.system.errors import UsageError
 
+import vmsonar.config
 from vmsonar.config.quantities import Interval, parse_duration, show_duration
 from vmsonar.config.schema import Config, interval
 from vmsonar.host.roots import find_config
@@ -61,9 +64,24 @@ def load(options: DaemonOptions) -> Config:
     path = find_config(options.config)
     if path is None:
         return options.over(Config())
+    known = frozenset(sys.modules)
     from vmsonar.config.file import read_config
 
-    return options.over(read_config(path))
+    try:
+        return options.over(read_config(path))
+    finally:
+        del read_config
+        _forget(sys.modules.keys() - known)
+
+
+def _forget(modules: Iterable[str]) -> None:
+    """Gives back the memory of YAML's modules (1 MB); a changed configuration loads them again."""
+    for name in modules:
+        if name == "vmsonar.config.file":
+            del sys.modules[name], vmsonar.config.file
+        elif name.partition(".")[0] in ("yaml", "base64"):
+            del sys.modules[name]
+    gc.collect()
 
 
 def arguments_of(options: DaemonOptions) -> list[str]:

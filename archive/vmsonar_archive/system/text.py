@@ -1,7 +1,7 @@
 """Makes foreign text safe to show: printable, truncated, and without secrets in URLs and in what servers answer."""
 
-import base64
 import re
+from binascii import b2a_base64
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
@@ -70,7 +70,7 @@ def _forms(secret: str) -> Iterator[str]:
     raw = secret.encode()
     for shift in range(3):
         # Only the characters that all bits of come from the secret.
-        encoded = base64.b64encode(bytes(shift) + raw).decode()
+        encoded = b2a_base64(bytes(shift) + raw, newline=False).decode()
         inner = encoded[(shift * 8 + 5) // 6 : (shift + len(raw)) * 8 // 6]
         if len(inner) >= 4:
             yield inner

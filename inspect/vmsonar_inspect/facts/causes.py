@@ -22,19 +22,25 @@ _AT_NOTICE = timedelta(seconds=150)
 _NOTICE_HOLDS = timedelta(minutes=30)
 _RECENT = timedelta(seconds=60)
 _NEAR = timedelta(seconds=2)
+#: What part of its limit a user's tasks must be to be told of: between samples there may be more.
+NEARLY = 0.9
 #: How long the end of a container's first process may take, which ends all others by SIGKILL.
 _SWEPT = timedelta(seconds=1)
 #: Only these tell of every process that ends.
 _TELL_ALL = ("connector", "accounts")
+#: How services and sessions are asked to end.
+_TO_GO = (statuses.TERM, statuses.HUP)
 #: That ends were lost is said when it begins and in each segment while it lasts, but not when it is over.
 _LOSS_LASTS = timedelta(hours=1)
+#: Boot and number of a process group, or of a user.
+Group = tuple[str, int]
 #: In place of a group: what the kernel killed where no group counts it, and all ends by SIGKILL.
 MACHINE = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why it ended, as far as that is known; the words follow those of the status."""
+    """Why it ended, as far as that is known; the words follow those of the status, and call coincidences so."""
 
     kind: str
     words: str
@@ -49,6 +55,9 @@ class Subject:
     container: str | None
     #: What names the control group that holds it: its container's id, or its own key.
     group: str | Key
+    #: Boot and number of its user, and how many tasks such a one may have.
+    user: Group | None = None
+    ulimit: int | None = None
     #: Bytes that it is known to have written to a file system as that filled.
     wrote: Callable[[Shortage], float] = lambda _: 0.0
 
@@ -72,10 +81,10 @@ class Evidence:
     deaths: dict[str, list[Record]] = field(default_factory=dict)
     #: Exits of jobs in containers, by the container's id.
     residents: dict[str, list[Record]] = field(default_factory=dict)
-    #: The container of each process group that has one.
-    homes: dict[int, str] = field(default_factory=dict)
+    #: The containers of each process group by boot and number, which may be used again.
+    homes: dict[Group, list[str]] = field(default_factory=dict)
     #: Ends by SIGKILL by their container, by their process group, and all of them.
-    kills: dict[str | int, list[Status]] = field(default_factory=dict)
+    kills: dict[str | Group, list[Status]] = field(default_factory=dict)
     #: Whether filters leave processes out, or only one command is recorded.
     is_partial: bool = False
     #: Samples in which more failed than were told one by one, and when ends began to be lost.
@@ -90,6 +99,8 @@ class Evidence:
     starts: dict[str, datetime] = field(default_factory=dict)
     #: The limits of each of these, its peak, and the last sample of a container.
     boxes: dict[str | Key, Record] = field(default_factory=dict)
+    #: How many tasks users had who came near what they may have.
+    crowds: dict[Group, list[Record]] = field(default_factory=dict)
     notices: list[datetime] = field(default_factory=list)
     stops: list[tuple[datetime, str]] = field(default_factory=list)
     shortages: list[Shortage] = field(default_factory=list)
@@ -105,14 +116,14 @@ class Evidence:
                 rows.sort(key=itemgetter("time"))
                 for row in rows:
                     row["killed"] = set()
-                for kill in self.kills.get(group if isinstance(group, str) else group[2], ()):
+                for kill in self.kills.get(group if isinstance(group, str) else group[1:3], ()):
                     for row in find(self, kill, rows):
                         row["killed"].add(kill.time)
 
 
 def judged(known: Evidence, status: Status, subject: Subject, members: Iterable[Status] = ()) -> Ending:
     """The end with the cause that has the strongest evidence."""
-    cause = None if status.code == 0 else next(causes(known, status, subject, members), None)
+    cause = None if status.code == 0 else cause_of(known, status, subject, members)
     words = status.words
     if cause is not None:
         words += cause.words
@@ -130,18 +141,29 @@ def judged(known: Evidence, status: Status, subject: Subject, members: Iterable[
     )
 
 
-def causes(known: Evidence, status: Status, subject: Subject, members: Iterable[Status]) -> Iterator[Cause]:
-    """What may have ended it, the strongest evidence first."""
+def cause_of(
+    known: Evidence, status: Status, subject: Subject, members: Iterable[Status] = ()
+) -> Cause | None:
+    """The first that is no coincidence, else the first."""
+    first = None
+    for cause in _causes(known, status, subject, members):
+        if not cause.is_coincidence:
+            return cause
+        first = first or cause
+    return first
+
+
+def _causes(known: Evidence, status: Status, subject: Subject, members: Iterable[Status]) -> Iterator[Cause]:
+    """What may have ended it, the strongest evidence of either sort first."""
     yield from _group_memory(known, status, subject)
-    ended_by_members = list(_member(known, status, subject, members))
-    yield from (each for each in ended_by_members if not each.is_coincidence)
+    yield from _member(known, status, subject, members)
     # A request to end says nothing of what the program met.
     gave_up = status.by_signal in (None, statuses.ABRT, statuses.BUS)
     shortages = _shortages(known, status) if gave_up else []
     yield from _filled(shortages, status, subject)
     if gave_up:
         yield from _pids(known, status, subject)
-    yield from ended_by_members
+        yield from _crowd(known, status, subject)
     yield from _beside(shortages, status)
     yield from _machine_memory(known, status, subject)
     if status.by_signal not in statuses.CRASHES:
@@ -163,7 +185,8 @@ def _member(known: Evidence, status: Status, subject: Subject, members: Iterable
         if timedelta(0) <= passed <= AT_ONCE:
             end = judged(known, member, subject)
             words = f", {_after(passed)} {member.who} in it ended: {end.words}"
-            yield Cause("member", words, is_coincidence=member.signal == statuses.KILL and end.cause is None)
+            is_unexplained = end.cause is None or end.is_coincidence
+            yield Cause("member", words, is_coincidence=member.signal == statuses.KILL and is_unexplained)
 
 
 def _within(known: Evidence, status: Status, sample: datetime) -> bool:
@@ -219,8 +242,13 @@ def _group_memory(known: Evidence, status: Status, subject: Subject) -> Iterator
             return
         if not rises and all(abs(status.time - row["time"]) > _NEAR for row in told):
             return  # another one ended right then
-    if status.by_signal in (None, statuses.KILL):
-        yield Cause(kind, f", at the same time the kernel killed a process in its {subject.noun}: {why}")
+        yield Cause(kind, f", at the same time {_killed(subject)}: {why}", is_coincidence=True)
+    elif status.by_signal is None:
+        yield Cause(kind, f", as {_killed(subject)}: {why}")
+
+
+def _killed(subject: Subject) -> str:
+    return f"the kernel killed a process in its {subject.noun}"
 
 
 def _are_all(rows: list[Record], swept: Set[datetime] = frozenset()) -> bool:
@@ -272,24 +300,23 @@ def _machine_memory(known: Evidence, status: Status, subject: Subject) -> Iterat
             yield Cause("machine_memory", f" by the kernel, {_no_memory(known, subject)}", is_proven=True)
         else:
             several = "a process" if row["oom_kills"] == 1 else f"{row['oom_kills']} processes"
-            yield Cause(
-                "machine_memory",
-                f", at the same time the kernel killed {several} for lack of memory",
-                is_coincidence=status.code is not None and status.by_signal is None,
-            )
+            words = f", at the same time the kernel killed {several} for lack of memory"
+            yield Cause("machine_memory", words, is_coincidence=True)
 
 
 def _notice(known: Evidence, status: Status) -> Iterator[Cause]:
-    longest = _AT_NOTICE if status.by_signal is None else _NOTICE_HOLDS
+    """Who clears a machine asks; SIGKILL may follow, but the kernel's and anybody's looks the same."""
+    asked = status.by_signal in _TO_GO
     for when in reversed(known.notices):
         passed = status.time - when
-        if timedelta(seconds=-5) <= passed <= longest:
+        if timedelta(seconds=-5) <= passed <= (_NOTICE_HOLDS if asked else _AT_NOTICE):
             near = "at" if passed <= _AT_NOTICE else f"{units.duration(passed.total_seconds())} after"
-            yield Cause("reclaim_notice", f", {near} the reclaim notice of {when:%H:%M} UTC")
+            words = f", {near if asked else 'at the same time as'} the reclaim notice of {when:%H:%M} UTC"
+            yield Cause("reclaim_notice", words, is_coincidence=not asked)
 
 
 def _shutdown(known: Evidence, status: Status) -> Iterator[Cause]:
-    asked = status.by_signal in (statuses.TERM, statuses.HUP)
+    asked = status.by_signal in _TO_GO
     longest = AT_ONCE if status.is_exact else AT_ONCE + known.interval
     for when, goal in known.stops:
         if -longest <= status.time - when <= known.interval:
@@ -318,7 +345,7 @@ def _filled(shortages: Iterable[Shortage], status: Status, subject: Subject) -> 
         passed = status.time - each.since
         if each.kind != "disk_full" or not status.is_exact or passed > _RECENT:
             continue
-        words = f", {'at the same time' if passed < timedelta(0) else _after(passed)} {each.words()}"
+        words = f", {'as' if passed < timedelta(0) else _after(passed)} {each.words()}"
         if wrote := subject.wrote(each):
             yield Cause(each.kind, f"{words}; it had just written {units.size(wrote)}")
         elif status.by_signal == statuses.BUS:  # what a mapped file without room brings about
@@ -342,8 +369,18 @@ def _pids(known: Evidence, status: Status, subject: Subject) -> Iterator[Cause]:
         passed = status.time - row["time"]
         is_near = _within(known, status, row["time"])
         if row["pids_max_events"] and (is_near or timedelta(0) <= passed <= AT_ONCE):
-            when = "at the same time" if is_near else _after(passed)
+            when = "as" if is_near else _after(passed)
             yield Cause("pids_limit", f", {when} its {subject.noun}'s limit of {limit} processes was reached")
+
+
+def _crowd(known: Evidence, status: Status, subject: Subject) -> Iterator[Cause]:
+    """Its user had all the tasks that it may have, or nearly; whether a fork was refused nobody counts."""
+    rows = known.crowds.get(subject.user, []) if subject.user and subject.ulimit else []
+    for row in _counted_about(known, status, rows):
+        if row["tasks"] >= NEARLY * (subject.ulimit or 0):
+            count = f"{units.count(row['tasks'])} of {units.count(subject.ulimit)}"
+            words = f", at the same time its user had {count} tasks that it may have (ulimit -u)"
+            yield Cause("user_tasks", words, is_coincidence=True)
 
 
 def _after(passed: timedelta) -> str:

@@ -1,7 +1,7 @@
 """How a job or a container ended: its status, with the cause that the evidence of its archive points to."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import chain
@@ -11,7 +11,16 @@ from msgspec.structs import replace
 from vmsonar_archive.system.text import plain
 
 from vmsonar_inspect.facts import statuses, units
-from vmsonar_inspect.facts.causes import AT_ONCE, MACHINE, Evidence, Subject, causes, is_limit_met, judged
+from vmsonar_inspect.facts.causes import (
+    AT_ONCE,
+    MACHINE,
+    NEARLY,
+    Evidence,
+    Subject,
+    cause_of,
+    is_limit_met,
+    judged,
+)
 from vmsonar_inspect.facts.filesystems import FILLING, Shortage, query_shortages
 from vmsonar_inspect.facts.model import ContainerUse, Ending, JobUse
 from vmsonar_inspect.facts.queries import LIMIT_RISES, Key, Queries, Record, grouped, key_of, names_of
@@ -42,11 +51,11 @@ class Ends:
             archive: Evidence(timedelta(seconds=interval or 10.0)) for archive, interval in intervals.items()
         }
         for row in queries.rows(_HOMES):
-            self._of[row["archive"]].homes[row["pgid"]] = row["container_id"]
+            self._of[row["archive"]].homes[row["boot"], row["pgid"]] = row["containers"]
         for archive, rows in grouped(events, itemgetter("archive")).items():
             _sort_in(self._of[archive], rows)
         for row in queries.rows(_SILENCES):
-            self._of[row["archive"]].silence = row["detail"].partition(":")[0]
+            self._of[row["archive"]].silence = row["detail"]
         for row in queries.rows(_LOSSES):
             self._of[row["archive"]].losses.append(row["since"])
         for row in queries.rows(_PARTIAL):
@@ -60,6 +69,8 @@ class Ends:
             self._of[key[0]].rises[key] = rises
         for row in queries.rows(_JOB_BOXES):
             self._of[row["archive"]].boxes[key_of(row)] = row
+        for row in queries.rows(_CROWDS):
+            self._of[row["archive"]].crowds.setdefault((row["boot"], row["user_id"]), []).append(row)
         queries.require_node_steps()
         for row in queries.rows(_LATE):
             self._of[row["archive"]].steps[row["time"]] = timedelta(seconds=row["interval_seconds"])
@@ -91,9 +102,7 @@ class Ends:
         if not own:
             return _untold(known, job, key)
         members = [status_of(row) for row in told if row["subject"] == "process"]
-        subject = Subject(
-            job.container_id, job.container_id or key, lambda shortage: self._written(key, job, shortage)
-        )
+        subject = _subject(job, key, lambda shortage: self._written(key, job, shortage))
         ending = judged(known, own[0], subject, members)
         last = own[-1]
         if last.time - own[0].time > timedelta(seconds=1):
@@ -149,22 +158,27 @@ class Ends:
         return judged(known, status, Subject(container.container_id, container.container_id))
 
 
+def _subject(job: JobUse, key: Key, wrote: Callable[[Shortage], float]) -> Subject:
+    user = None if job.user_id is None else (key[1], job.user_id)
+    return Subject(job.container_id, job.container_id or key, user, job.processes_ulimit, wrote)
+
+
 def _untold(known: Evidence, job: JobUse, key: Key) -> Ending:
     """The end of a job of which nobody told the status: that of its container, or what was near."""
     moment, untold = job.end or job.last, f"not known: {plain(known.silence)}"
     if moment is None:
         return Ending(words=untold)
-    subject = Subject(job.container_id, job.container_id or key)
+    subject = _subject(job, key, lambda _: 0.0)
     for row in reversed(known.deaths.get(job.container_id or "", ())):
         status = status_of(row)
         if status.is_known and abs(status.time - moment) <= 3 * known.interval + AT_ONCE:
             ending = judged(known, status, subject)
             return replace(ending, words=f"its container ended: {ending.words}")
     status = Status(moment, is_exact=job.end is not None)
-    cause = next(causes(known, status, subject, ()), None)
+    cause = cause_of(known, status, subject)
     if cause is None:
         return Ending(words=untold)
-    words = f"{untold}; {cause.words.removeprefix(', ')}"
+    words = f"{untold}; it ended {cause.words.removeprefix(', ')}"
     return Ending(words=words, cause=cause.kind, is_coincidence=cause.is_coincidence)
 
 
@@ -197,11 +211,9 @@ def _sort_in(known: Evidence, rows: list[Record]) -> None:
         elif kind == "daemon_stop" and row["reason"] in _GOING_DOWN:
             known.stops.append((when, _GOING_DOWN[row["reason"]]))
         if kind == "exit" and row["exit_signal"] == statuses.KILL:
-            for group in {
-                MACHINE,
-                container or known.homes.get(row["pgid"], MACHINE),
-                row["pgid"] or MACHINE,
-            }:
+            place = row["boot"], row["pgid"]
+            homes = [container] if container else known.homes.get(place, ())
+            for group in {MACHINE, *homes, place}:
                 known.kills.setdefault(group, []).append(status_of(row))
 
 
@@ -261,6 +273,23 @@ _JOB_BOXES = """
     SELECT archive, boot, pgid, start_ticks, MAX(memory_limit) AS memory_limit, MAX(pids_limit) AS processes_limit,
         MAX(memory_charged_peak) AS memory_peak
     FROM job WHERE memory_limit IS NOT NULL OR pids_limit IS NOT NULL GROUP BY ALL"""
+# Tasks are threads. Nothing limits root, and jobs alone say whose they are.
+_CROWDS = f"""
+    WITH limits AS (
+        SELECT archive, boot, user_id, MIN(processes_limit) AS least FROM job_info
+        WHERE user_id > 0 AND processes_limit IS NOT NULL GROUP BY ALL
+    ),
+    crowded AS (
+        SELECT limits.* FROM limits JOIN (SELECT archive, MAX(tasks_existing) AS most FROM node GROUP BY archive)
+            USING (archive) WHERE most >= {NEARLY} * least
+    ),
+    theirs AS (
+        SELECT DISTINCT archive, boot, pgid, start_ticks, user_id, least
+        FROM job_info JOIN crowded USING (archive, boot, user_id)
+    )
+    SELECT archive, boot, user_id, time, SUM(threads) AS tasks
+    FROM job JOIN theirs USING (archive, boot, pgid, start_ticks)
+    GROUP BY archive, boot, user_id, time, least HAVING SUM(threads) >= {NEARLY} * least ORDER BY time"""  # noqa: S608
 _WRITTEN = """
     SELECT SUM(write_bytes_per_second * interval_seconds) AS written FROM job_rates
     WHERE archive = $archive AND boot = $boot AND pgid = $pgid AND start_ticks = $start
@@ -289,8 +318,8 @@ _PARTIAL = """
     SELECT archive FROM command_run UNION
     SELECT archive FROM sysinfo WHERE regexp_matches(config, '"(keep|leave_out)":\\[[^\\]]')"""
 _HOMES = """
-    SELECT DISTINCT archive, pgid, container_id FROM job_info
-    WHERE container_id IS NOT NULL AND pgid IS NOT NULL"""
+    SELECT archive, boot, pgid, list(DISTINCT container_id) AS containers FROM job_info
+    WHERE container_id IS NOT NULL AND pgid IS NOT NULL GROUP BY ALL"""
 _LATE = """
     SELECT archive, time, interval_seconds FROM node_steps
     QUALIFY interval_seconds > 1.2 * median(interval_seconds) OVER (PARTITION BY archive)"""

@@ -93,7 +93,8 @@ class ProcessCollector(Collector):
         #: From the sample before, of an earlier run too, to when everybody was looked at in this one.
         self._span = (0, 0)
         self._users_due = 0
-        self._exits, self._new_infos, self._new_job_infos = list[bytes](), list[bytes](), list[bytes]()
+        self._exits, self._new_job_infos = list[bytes](), list[bytes]()
+        self._new: list[Process] = []
 
     def collect(self, tick: Tick) -> Rows:
         """The rows of every process and job."""
@@ -274,7 +275,7 @@ class ProcessCollector(Collector):
             process.counted_reaped = process.reaped
         if process.is_forked_copy:
             process.inherit(self.table.by_pid.get(process.ppid))
-        self._identify(process, tick)
+        self._identify(process)
         self._place(process, tick)
         self._groups.note(process)
         is_first = not self._previous
@@ -308,11 +309,11 @@ class ProcessCollector(Collector):
             elif found == CHANGED:
                 looked.append(process)
                 if process.looks == 2 or process.comm is not comm:
-                    self._identify(process, tick)
+                    self._identify(process)
                 if process.comm is not comm and process.comm == STEP_DAEMON:
                     # Its children were welcomed before it was known what it has become, and may sleep from now on.
                     for child in list(self.table.children.get(process.pid, ())):
-                        self._identify(child, tick)
+                        self._identify(child)
         for parent in {self.table.by_pid.get(process.ppid) for process in vanished}.difference(ran, vanished):
             # It may have waited for its child between two looks at clocks.
             if parent is not None and look(parent) == CHANGED:
@@ -323,20 +324,20 @@ class ProcessCollector(Collector):
         for process in others.difference(ran):
             if look(process, ran=False) == CHANGED:
                 looked.append(process)
-            self._check_group(process, tick)
+            self._check_group(process)
         for process in others.intersection(ran):
-            self._identify(process, tick)
+            self._identify(process)
         return looked, late
 
-    def _check_group(self, process: Process, tick: Tick) -> None:
+    def _check_group(self, process: Process) -> None:
         """A sleeper keeps its user and its name, but others can move it to another control group."""
         identity = process.identity
         is_unnamed = identity is not None and identity.batch is not None and identity.batch.job is None
         if identity is None or is_unnamed or self._identities.belongs(process) is not identity.membership:
-            self._identify(process, tick)
+            self._identify(process)
 
-    def _identify(self, process: Process, tick: Tick) -> None:
-        """Reads its identity, and makes an info row if that has changed."""
+    def _identify(self, process: Process) -> None:
+        """Reads its identity, and has it told if that has changed."""
         parent = self.table.by_pid.get(process.ppid)
         if self._members is not None and not self._members.keeps(process, parent, self._identities.belongs):
             process.kept = False
@@ -351,10 +352,7 @@ class ProcessCollector(Collector):
         process.identity = identity
         self._memberships.enter(process.pid, identity)
         process.kept = self._filter.keeps(identity)
-        series_id = self._ids.process(tick.boot, process.pid, process.start_ticks)
-        process.info = encode_info(process, identity, series_id)
-        if process.kept:
-            self._new_infos.append(process.info)
+        self._new.append(process)
         if is_known:
             self._groups.note(process)
         if is_known and process.job is not None and process.pid == process.job.pgid:
@@ -425,8 +423,9 @@ class ProcessCollector(Collector):
         rows.extend(
             "process", self.table.rows(only_kept=self._filter.is_selective or self._members is not None)
         )
-        infos = (process.info for process in self.table.by_name.values() if process.kept)
-        rows.extend("process_info", [*infos] if tick.fresh else self._new_infos)
+        told = self.table.by_name.values() if tick.fresh else self._new
+        infos = (self._info(process, tick.boot) for process in told if process.kept)
+        rows.extend("process_info", [info for info in infos if info])
         jobs = self.jobs.shown()
         self._memory.refresh(jobs, tick.boottime)
         self._groups.read(jobs, tick.boottime)
@@ -434,7 +433,7 @@ class ProcessCollector(Collector):
         rows.extend("job_info", [job.info for job in jobs if job.info] if tick.fresh else self._new_job_infos)
         rows.extend("event", self._exits)
         rows.extend("event", [job.encode_end() for job in self.jobs.take_ended()])
-        self._new_infos, self._new_job_infos, self._exits = [], [], []
+        self._new, self._new_job_infos, self._exits = [], [], []
         if first:
             for reason, detail in process_gaps(self.table):
                 rows.gap(self.name, reason, detail)
@@ -445,6 +444,11 @@ class ProcessCollector(Collector):
         tick.containers, tick.units = self._memberships.containers, self._memberships.units
         tick.batch_numbers = self._identities.numbers
         return rows
+
+    def _info(self, process: Process, boot: str) -> bytes:
+        """The info row, told once an hour; kept it would take half a kilobyte of each process."""
+        series_id = self._ids.process(boot, process.pid, process.start_ticks)
+        return encode_info(process, process.identity, series_id) if process.identity else b""
 
     def _wall(self, tick: Tick, ticks: int) -> datetime:
         since_boot = timedelta(microseconds=ticks * 1_000_000 // HERTZ)

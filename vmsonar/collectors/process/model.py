@@ -111,7 +111,6 @@ class Process(Footprint):
     head: bytes = b""
     tail: bytes = b"}"
     row: bytes = b""
-    info: bytes = b""
     kept: bool = True
     identity: Identity | None = None
     job: "Job | None" = None
