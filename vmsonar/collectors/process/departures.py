@@ -108,7 +108,11 @@ class Departures:
         """Credits what the accounts tell of processes that have no place of their own, when all others have theirs."""
         by_pid = {process.pid: process for process in ended}
         self._set_aside = self._ledger.set_aside(lambda account: self._is_zombie(account, by_pid))
-        self._ledger.credit_unseen(interval, lambda pid: by_pid.get(pid) or self._table.by_pid.get(pid))
+        self._ledger.credit_unseen(
+            interval,
+            lambda pid: by_pid.get(pid) or self._table.by_pid.get(pid),
+            is_one_command=self._lifeline.members is not None,
+        )
 
     def _is_zombie(self, account: Account, ended: dict[int, Process]) -> bool:
         process = self._table.by_pid.get(account.pid)
