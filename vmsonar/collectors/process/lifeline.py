@@ -159,6 +159,8 @@ class Lifeline:
                 return None
             life.is_sampled = True
             life.start_ticks, life.name = process.start_ticks, process.comm
+            # It may have left its group since it was read, and we may have been told of that already.
+            process.pgid = group_of(process.pid) or process.pgid
             life.move(process.pgid)
             return life
 
