@@ -370,6 +370,39 @@ def test_bytes_that_a_reading_of_the_parent_has_are_not_credited_by_the_books_ag
     assert (shell_job.read, shell_job.write) == (4096, 8192)  # of the later one
 
 
+class LateBooks:
+    """A companion that answers one sample late."""
+
+    is_owing = True
+
+    def __init__(self, *told: list[Account]) -> None:
+        self._told = list(told)
+
+    def take(self, is_last: bool) -> tuple[list[Account], bool]:
+        return self._told.pop(0), True
+
+
+@pytest.mark.parametrize("is_postponed", [False, True])
+def test_bytes_in_an_account_that_comes_late_are_its_own_jobs(family: Family, is_postponed: bool) -> None:
+    """Its death was heard in time; whoever reads its files may not, and its parent's job did nothing."""
+    parent_job, own_job = job(10), job(20)
+    family.add(10, 1, parent_job)
+    one = family.add(20, 10, own_job)
+    death = Death(Life(20, 12 * SECOND, 10, 20), 13 * SECOND, 10, 0)
+    one.death = death
+    books = LateBooks([], [account(20, 12, 13, 0.04)])
+    departures = Departures(None, books, family, JobTable(None), None, None)  # type: ignore[arg-type]
+    interval = Interval(is_whole=True, deaths=[death])
+    departures.read_books(interval, set() if is_postponed else {one}, {one} if is_postponed else set(), False)
+    departures.read_books(Interval(is_whole=True), {one} if is_postponed else set(), set(), False)
+    assert death.account is not None
+    if is_postponed:
+        family.settle([], {one})
+    assert (own_job.read, own_job.write) == (4096, 8192)
+    departures._ledger.credit_unseen(Interval(is_whole=True), family.by_pid.get)
+    assert (parent_job.read, parent_job.write) == (None, None)
+
+
 def test_of_one_command_the_books_tell_no_ends_of_strangers(family: Family) -> None:
     shell = family.add(10, 1, job(10))
     stranger = family.add(12, 1, job(12))
