@@ -336,7 +336,7 @@ def _seconds(lines: list[dict[str, Any]]) -> _Figure:
 
 
 def compare_machine(recorded: Recorded, used: tuple[float, float]) -> Cell:
-    """The sum over all jobs, and over their bounds, against the least and the most that all processes used from first to last sample."""
+    """The sum over all jobs and their bounds against what all processes used from first to last sample."""
     found = _seconds(list(recorded.usage.values()))
     truth = nearest(used, found)
     is_told = recorded.mode.lifeline and recorded.mode.life == "steady"

@@ -36,7 +36,12 @@ def measure() -> list[dict[str, Any]]:
         for interval in ("1s", "10s"):  # each in a process of its own: their children are forks
             command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", interval, _CASES]
             done = subprocess.run(
-                command, cwd=_ROOT, env={**os.environ, FIGURES: str(path)}, check=False, capture_output=True, text=True
+                command,
+                cwd=_ROOT,
+                env={**os.environ, FIGURES: str(path)},
+                check=False,
+                capture_output=True,
+                text=True,
             )
             print(f"containers, {interval}:", (done.stdout.splitlines() or ["no tests ran"])[-1], flush=True)
         return [json.loads(line) for line in path.read_text().splitlines()]

@@ -62,7 +62,7 @@ def test_every_job_has_rows(performance: Performance, mode: Mode) -> None:
 
 @pytest.mark.parametrize("mode", CHOSEN, ids=lambda mode: mode.name)
 def test_a_size_holds_the_peak(performance: Performance, archives: Path, mode: Mode) -> None:
-    """Of 3 GiB for half a second between two samples: what people are told to take has room for it, or says "at least"."""
+    """Of 3 GiB for half a second between two samples: the size that people are told has room, or says "at least"."""
     pgid = performance.truths["memory-burst"].jobs["burst"].pgid
     archive = archives / "recorders" / mode.name / "archive"
     command = stranger.vmsonar("inspect", str(archive), "--job", str(pgid), "--json")

@@ -191,7 +191,15 @@ def test_what_users_and_the_machine_used_beside_mixtures_is_on_the_page(
     monkeypatch.setattr(tests.accuracy.__main__, "perform", perform)
     modes = [Mode(10, as_root=True, lifeline=True, accounts=True)]
     cells, _ = run(performances(2 * BATCH), modes)
-    lives = {"interval": 10.0, "kind": "loop", "truth": 6.0, "value": 6.1, "high": None, "lives": 5, "starts": 6}
+    lives = {
+        "interval": 10.0,
+        "kind": "loop",
+        "truth": 6.0,
+        "value": 6.1,
+        "high": None,
+        "lives": 5,
+        "starts": 6,
+    }
     text = page(cells, modes, 20, {"job": 0.02, "accounts": 0.01, "sums": 0.01, "memory": 0.05}, [lives])
     assert "begun again by the engine | +1.7% | **5 of 6** |" in text
     sums = text[text.index("## CPU time of all jobs together") :]

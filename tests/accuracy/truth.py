@@ -92,7 +92,7 @@ class Truth:
 
 
 def read_truth(log: Path, groups: Path, ended: int, gone: dict[str, int]) -> Truth:
-    """Reads the log of a workload whose root ended then, and its control groups, some of which had processes until when."""
+    """Reads the log of a workload whose root ended then, and its control groups; `gone` tells when some were empty."""
     accounts = _accounts(log.read_text().splitlines())
     for account in accounts.values():
         account.cpu = usage(groups / account.name)

@@ -180,7 +180,9 @@ def note_figures(record: Record, interval: float) -> None:
         return
     with Path(os.environ[FIGURES]).open("a") as file:
         for name, truth in record.cpu.items():
-            (use,) = record.rows(f"SELECT cpu_seconds, cpu_seconds_high FROM container_usage WHERE name = '{name}'")
+            (use,) = record.rows(
+                f"SELECT cpu_seconds, cpu_seconds_high FROM container_usage WHERE name = '{name}'"
+            )
             lives = len(record.rows(f"SELECT 1 AS one FROM container_lives WHERE name = '{name}'"))
             figures = {"value": use["cpu_seconds"], "high": use["cpu_seconds_high"], "truth": truth}
             about = {"interval": interval, "kind": name.rpartition("-")[0], "lives": lives}

@@ -186,7 +186,9 @@ def test_bounds_of_users_are_as_narrow_as_is_true(tmp_path: Path, with_samples: 
     used = found["bert"][0]
     more = used if with_samples else 0.0
     assert found["anna"] == (used, pytest.approx(0.8 * used), pytest.approx(used + more), True)
-    assert found["bert"] == ((used, used, pytest.approx(2 * used), True) if more else (used, None, None, False))
+    assert found["bert"] == (
+        (used, used, pytest.approx(2 * used), True) if more else (used, None, None, False)
+    )
     assert not with_samples or found["carl"] == (used, None, None, False)
 
 
