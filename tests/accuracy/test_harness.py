@@ -206,3 +206,15 @@ def test_what_users_and_the_machine_used_beside_mixtures_is_on_the_page(
     assert "| machine | +21.3% |" in sums
     assert "| mixtures | **+21.3%** |" in sums
     assert "| 10 s root accounts | 4 | 2 | 0 | 0 | **2** |" in text
+
+
+def test_one_performance_that_fails_does_not_end_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Cell("seed-20", "10s-root-accounts", "cpu", "root", 1.0, 1.0, verdict="right")
+
+    def perform(workloads: list[Workload], *_: object, **__: object) -> Performance:
+        if any(workload.name == "seed-0" for workload in workloads):
+            raise TimeoutError("still on stage")
+        return Performance([right], {}, 1.0)
+
+    monkeypatch.setattr(tests.accuracy.__main__, "perform", perform)
+    assert run(performances(2 * BATCH, ["none"]), []) == ([right], False)
