@@ -3,11 +3,12 @@
 import argparse
 import json
 import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tests.accuracy import compare
+from tests.accuracy import compare, containers
 from tests.accuracy.compare import Cell
 from tests.accuracy.mixtures import mixture
 from tests.accuracy.modes import ALL, Mode
@@ -35,12 +36,21 @@ def performances(seeds: int, only: Sequence[str] = ()) -> list[list[Workload]]:
     return [first, *batches] if first else batches
 
 
-def run(batches: list[list[Workload]], modes: Sequence[Mode], keep: Path | None = None) -> list[Cell]:
-    """Every figure of every batch: of jobs, users and the machine."""
+def run(
+    batches: list[list[Workload]], modes: Sequence[Mode], keep: Path | None = None
+) -> tuple[list[Cell], bool]:
+    """Every figure of every batch: of jobs, users and the machine; and whether every workload ran."""
     cells: list[Cell] = []
+    is_whole = True
     named = sum(not any(one.name.startswith("seed-") for one in batch) for batch in batches)
     for number, workloads in enumerate(batches):
-        result = perform(workloads, modes, keep=None if keep is None else keep / str(number))
+        try:
+            result = perform(workloads, modes, keep=None if keep is None else keep / str(number))
+        except Exception:
+            traceback.print_exc()  # the others are worth an hour of work
+            is_whole = False
+            continue
+        is_whole &= not result.failed
         wrong = [cell for cell in result.cells if not cell.is_right]
         print(
             f"{number + 1} of {len(batches)}: {result.seconds:.0f} s, {len(wrong)} of {len(result.cells)} wrong"
@@ -53,7 +63,7 @@ def run(batches: list[list[Workload]], modes: Sequence[Mode], keep: Path | None 
             cell if number < named or cell.workload.startswith("seed-") else replace(cell, workload=MIXTURES)
             for cell in result.cells
         ]
-    return cells
+    return cells, is_whole
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -73,12 +83,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--keep", type=Path, help="copy the archives and the actors' logs into this folder")
     options = parser.parse_args(arguments)
     modes = [mode for mode in ALL if options.mode in mode.name]
-    cells = run(performances(options.seeds, options.workload), modes, options.keep)
+    cells, is_whole = run(performances(options.seeds, options.workload), modes, options.keep)
     if options.json:
         options.json.write_text(json.dumps([cell.plain() for cell in cells], indent=1))
     if options.page:
-        options.page.write_text(page(cells, modes, options.seeds, LIMITS))
-    return 0 if all(cell.is_right for cell in cells) else 1
+        options.page.write_text(page(cells, modes, options.seeds, LIMITS, containers.measure()))
+    return 0 if is_whole and all(cell.is_right for cell in cells) else 1
 
 
 if __name__ == "__main__":

@@ -75,13 +75,18 @@ class _Figure:
         return self.low is not None or self.high is not None
 
 
-def judge(truth: float, figure: _Figure, share: float, least: float) -> str:
-    """`right`, `bounds`, `outside` (of its bounds), or `wrong`; what is marked and has no bounds is a lower one."""
+def judge(truth: float, figure: _Figure, share: float, least: float, must_close: bool = False) -> str:
+    """`right`, `bounds`, `outside` (of its bounds), or `wrong`; what is marked and has no bounds is a lower one.
+
+    `open`: it has no upper bound where there must be one.
+    """
     slack = max(share * truth, least)
     if figure.value is not None and abs(figure.value - truth) <= slack:
         return "right"
     if not figure.has_bounds and not figure.flagged:
         return "wrong"
+    if must_close and figure.high is None:
+        return "open"
     if not figure.has_bounds:
         return "bounds" if (figure.value or 0) - least <= truth else "outside"
     low = figure.low if figure.low is not None else -math.inf
@@ -206,7 +211,7 @@ class Comparison:
     def _cpu(self, one: _Expected, rows: list[JobRow]) -> Cell:
         found = _cpu(rows)
         truth = self._truth_of(one, "cpu", found, TICK)
-        verdict = judge(truth, found, self._share, FEW_TICKS)
+        verdict = judge(truth, found, self._share, FEW_TICKS, self._mode.lifeline)
         note = f"with {', '.join(job.name for job in one.folded)}" if one.folded else ""
         if one.job.name in self._workload.idle:
             verdict = "right" if (found.value or 0) <= IDLE_TICKS else "wrong"
@@ -232,12 +237,10 @@ class Comparison:
         if longest is not None:
             found.value, found.low = longest["runtime_seconds"], longest["runtime_seconds_low"]
             found.high = None if found.low is None else found.value
-        # The actors tell their end before the kernel has freed their memory.
-        least = 2.0 if one.job.name in self._workload.peaks else 0.3
         unknown = self._before_first_sight(one)
         lived = one.job.lived - unknown
         truth = min(max(lived, found.value or 0.0), one.job.lived_at_most - unknown)
-        verdict = judge(truth, found, self._share, least)
+        verdict = judge(truth, found, self._share, 0.3)
         return self._cell("runtime", one.job.name, truth, found, verdict)
 
     def _before_first_sight(self, one: _Expected) -> float:
@@ -268,7 +271,8 @@ class Comparison:
         if any(self._recorded.was_away(job.begun, job.ended) for job in jobs):
             truth = min(truth, found.value or 0.0)  # what was used while nobody recorded is in no sum
         # Each job is told in whole ticks.
-        verdict = judge(truth, found, SUM_SHARE, max(FEW_TICKS, len(jobs) / 2) / 100)
+        least = max(FEW_TICKS, len(jobs) / 2) / 100
+        verdict = judge(truth, found, SUM_SHARE, least, self._mode.lifeline)
         if line is None and all(self._may_fold(job) or self._is_nobodys(job) for job in jobs):
             verdict = "null"  # nobody saw any process of this user, or whose they are
         return self._cell("user_cpu", str(uid), truth, found, verdict)
@@ -327,15 +331,18 @@ def _seconds(lines: list[dict[str, Any]]) -> _Figure:
         for end in ("low", "high")
     )
     if any(line["unattributed"] and line["cpu_seconds_high"] is None for line in lines):
-        return _Figure(value, low)  # more may be missing
+        return _Figure(value, low, flagged=True)  # a flag without bounds: more may be missing
     return _Figure(value) if low == high == value else _Figure(value, low, high)
 
 
 def compare_machine(recorded: Recorded, used: tuple[float, float]) -> Cell:
-    """The sum over all jobs against the least and the most that all processes used from first to last sample."""
-    found = _seconds(list(recorded.users.values()))
+    """The sum over all jobs and their bounds against what all processes used from first to last sample."""
+    found = _seconds(list(recorded.usage.values()))
     truth = nearest(used, found)
-    verdict = judge(truth, found, SUM_SHARE, 0.2)
+    is_told = recorded.mode.lifeline and recorded.mode.life == "steady"
+    verdict = judge(truth, found, SUM_SHARE, 0.2, recorded.mode.lifeline)
+    if is_told and verdict == "bounds" and (found.value or 0.0) > truth:
+        verdict = "wrong"  # whoever used it, nothing counts twice
     mode = recorded.mode.name
     return Cell(
         "machine", mode, "machine_cpu", "all jobs", truth, found.value, found.low, found.high, verdict

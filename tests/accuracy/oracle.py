@@ -76,7 +76,8 @@ def _kernel_threads() -> int:
     total = 0
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            flags = int((path / "stat").read_text().rpartition(")")[2].split()[6])
+            # Names may hold any bytes.
+            flags = int((path / "stat").read_bytes().rpartition(b")")[2].split()[6])
             if flags & _KERNEL_THREAD:
                 total += int((path / "schedstat").read_text().split()[0])
     return total

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from tests.accuracy.compare import Cell
+from tests.accuracy.containers import table
 from tests.accuracy.modes import Mode
 from tests.accuracy.workloads import EVERY
 
@@ -28,7 +30,13 @@ MIXTURES = "mixtures"
 _HEAD = Path(__file__).with_suffix(".md")
 
 
-def page(cells: Sequence[Cell], modes: Sequence[Mode], mixtures: int, limits: dict[str, float]) -> str:
+def page(
+    cells: Sequence[Cell],
+    modes: Sequence[Mode],
+    mixtures: int,
+    limits: dict[str, float],
+    containers: Sequence[dict[str, Any]] = (),
+) -> str:
     """The whole page."""
     head = _HEAD.read_text().format(
         date=datetime.now(UTC).date(), kernel=platform.release().split("-")[0], cpus=os.cpu_count(), **limits
@@ -41,6 +49,8 @@ def page(cells: Sequence[Cell], modes: Sequence[Mode], mixtures: int, limits: di
         parts += [_summary(f"{mixtures} mixtures drawn by chance", drawn, modes)]
     for figure in FIGURES:
         parts += _figure(figure, named + drawn, modes)
+    if containers:
+        parts += ["\n## Containers that live between two samples\n", table(containers)]
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -37,6 +37,8 @@ class _Act:
     uid: int
     process: subprocess.Popen[bytes] | None = None
     ended: int = 0
+    #: Until when its control groups had processes, of jobs with much memory: it is freed after the last words.
+    gone: dict[str, int] = field(default_factory=dict)
 
     def is_over(self) -> bool:
         return self.ended > 0
@@ -151,7 +153,7 @@ def _record(stage: Stage, acts: list[_Act], recorders: list[Recorder], tail: flo
 
 
 def _outcome(acts: list[_Act], recorders: list[Recorder], meter: Meter, begun: float) -> Performance:
-    truths = {act.workload.name: read_truth(act.log, act.groups, act.ended) for act in acts}
+    truths = {act.workload.name: read_truth(act.log, act.groups, act.ended, act.gone) for act in acts}
     failed = {act.workload.name: fault for act in acts if (fault := _fault(act))}
     fit = [act for act in acts if act.workload.name not in failed]
     cells = list(_compare(fit, truths, recorders, meter))
@@ -173,6 +175,9 @@ def _play(stage: Stage, acts: list[_Act], recorders: list[Recorder]) -> None:
                 stage.begin(act, phases)
             elif act.process is not None and not act.is_over() and act.process.poll() is not None:
                 act.ended = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+            for name in act.workload.peaks if act.process else ():
+                if (act.groups / name / "cgroup.procs").read_text():
+                    act.gone[name] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         if not interrupted and passed > INTERRUPTION:
             interrupted = True
             for recorder in recorders:

@@ -9,7 +9,7 @@ from vmsonar_archive.records import JobRow
 
 import tests.accuracy.__main__
 from tests.accuracy.__main__ import BATCH, performances, run
-from tests.accuracy.compare import Cell, Comparison, _Figure, judge
+from tests.accuracy.compare import Cell, Comparison, _Figure, compare_machine, judge
 from tests.accuracy.mixtures import mixture
 from tests.accuracy.modes import ALL, Mode
 from tests.accuracy.page import FIGURES, page
@@ -36,6 +36,30 @@ PAGE = Path(__file__).parents[2] / "docs/accuracy.md"
 )
 def test_a_verdict(figure: _Figure, verdict: str) -> None:
     assert judge(1000, figure, 0.02, 3) == verdict
+
+
+@pytest.mark.parametrize(
+    ("figure", "verdict"),
+    [
+        (_Figure(1010, low=900), "right"),
+        (_Figure(900, low=900), "open"),
+        (_Figure(900, flagged=True), "open"),
+        (_Figure(900, low=900, high=1100), "bounds"),
+    ],
+)
+def test_where_births_are_heard_a_bound_has_two_ends(figure: _Figure, verdict: str) -> None:
+    assert judge(1000, figure, 0.02, 3, must_close=True) == verdict
+
+
+@pytest.mark.parametrize(("lifeline", "verdict"), [(True, "wrong"), (False, "bounds")])
+def test_a_machine_that_used_more_than_it_did_is_wrong_where_births_are_heard(
+    lifeline: bool, verdict: str
+) -> None:
+    line = {"cpu_seconds": 20.0, "cpu_seconds_low": 15.0, "cpu_seconds_high": 30.0, "unattributed": True}
+    recorded = Recorded(Mode(10, lifeline=lifeline), usage={(1, 1): line, (2, 2): line})
+    assert compare_machine(recorded, (35.0, 36.0)).verdict == verdict
+    assert compare_machine(recorded, (39.0, 40.1)).verdict == "right"
+    assert compare_machine(recorded, (61.0, 61.5)).verdict == "outside"
 
 
 def test_few_ticks_say_nothing() -> None:
@@ -166,9 +190,31 @@ def test_what_users_and_the_machine_used_beside_mixtures_is_on_the_page(
 
     monkeypatch.setattr(tests.accuracy.__main__, "perform", perform)
     modes = [Mode(10, as_root=True, lifeline=True, accounts=True)]
-    cells = run(performances(2 * BATCH), modes)
-    text = page(cells, modes, 20, {"job": 0.02, "accounts": 0.01, "sums": 0.01, "memory": 0.05})
+    cells, _ = run(performances(2 * BATCH), modes)
+    lives = {
+        "interval": 10.0,
+        "kind": "loop",
+        "truth": 6.0,
+        "value": 6.1,
+        "high": None,
+        "lives": 5,
+        "starts": 6,
+    }
+    text = page(cells, modes, 20, {"job": 0.02, "accounts": 0.01, "sums": 0.01, "memory": 0.05}, [lives])
+    assert "begun again by the engine | +1.7% | **5 of 6** |" in text
     sums = text[text.index("## CPU time of all jobs together") :]
     assert "| machine | +21.3% |" in sums
     assert "| mixtures | **+21.3%** |" in sums
     assert "| 10 s root accounts | 4 | 2 | 0 | 0 | **2** |" in text
+
+
+def test_one_performance_that_fails_does_not_end_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Cell("seed-20", "10s-root-accounts", "cpu", "root", 1.0, 1.0, verdict="right")
+
+    def perform(workloads: list[Workload], *_: object, **__: object) -> Performance:
+        if any(workload.name == "seed-0" for workload in workloads):
+            raise TimeoutError("still on stage")
+        return Performance([right], {}, 1.0)
+
+    monkeypatch.setattr(tests.accuracy.__main__, "perform", perform)
+    assert run(performances(2 * BATCH, ["none"]), []) == ([right], False)

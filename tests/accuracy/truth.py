@@ -91,13 +91,14 @@ class Truth:
         return next(job for job in self.jobs.values() if name in job.names)
 
 
-def read_truth(log: Path, groups: Path, ended: int) -> Truth:
-    """Reads the log of a workload whose root ended then, and its control groups."""
+def read_truth(log: Path, groups: Path, ended: int, gone: dict[str, int]) -> Truth:
+    """Reads the log of a workload whose root ended then, and its control groups; `gone` tells when some were empty."""
     accounts = _accounts(log.read_text().splitlines())
     for account in accounts.values():
         account.cpu = usage(groups / account.name)
+        account.gone = gone.get(account.name, 0)
         if account.parent == "-":
-            account.gone = ended
+            account.gone = max(account.gone, ended)
             account.ended = account.ended if account.is_over else max(account.ended, ended)
     users: dict[int, int] = {}
     for account in accounts.values():

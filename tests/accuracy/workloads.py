@@ -181,7 +181,7 @@ def _su_script(folder: Path) -> str:
 
 
 PREFORK = """job server touch 200 repeat 4 { fork { sleep 9000 again 100 sleep 28000 } } wait"""
-BURST = "job burst fork { sleep 2300 touch 2048 sleep 500 free sleep 20000 } wait"
+BURST = "job burst fork { sleep 2300 touch 3072 sleep 500 free sleep 20000 } wait"
 BURST_AND_END = "job burst sleep 1000 fork { group job gone sleep 1300 touch 1024 sleep 500 } wait sleep 9000"
 
 WORKLOADS: tuple[Workload, ...] = (
@@ -213,8 +213,8 @@ WORKLOADS: tuple[Workload, ...] = (
              delay=6),
     Workload("memory-prefork", "200 MiB, four forks, each writes 100 MiB of it later and sleeps", PREFORK,
              peaks={"server": 600 * MIB}),
-    Workload("memory-burst", "2 GiB for half a second in a process that lives on", BURST,
-             peaks={"burst": 2048 * MIB}, delay=11),
+    Workload("memory-burst", "3 GiB for half a second in a process that lives on", BURST,
+             peaks={"burst": 3072 * MIB}, delay=11),
     Workload("memory-burst-gone", "1 GiB for half a second in a process that then ends", BURST_AND_END,
              peaks={"gone": 1024 * MIB}, delay=22),
     Workload("memory-shm-own", "four processes with 100 MiB of shared memory each of its own",

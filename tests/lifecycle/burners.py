@@ -3,11 +3,13 @@
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from vmsonar_archive.read.reader import open_archive
 from vmsonar_archive.records import EventRow, GapRow, JobInfoRow, JobRow, Sample
 from vmsonar_inspect.inspection import InspectionSettings
 from vmsonar_inspect.inspection import opened as inspected
+from vmsonar_inspect.tables.database import open_tables
 
 from tests.accuracy import stage
 from tests.lifecycle.conftest import REPOSITORY
@@ -33,12 +35,15 @@ run many "repeat 200 { fork { burn 10 } wait }"
 run seven "sleep 400 burn 300 sleep 1500 exit 7"
 run killed "burn 60000"
 killed=$!
+run heavy "touch 48 sleep 4000"
 sleep 2.6
 kill -KILL $killed
 wait
 times > $ACTOR_FILES/times
 """
-JOBS = ("sleeper", "one", "two", "many", "seven", "killed")
+JOBS = ("sleeper", "one", "two", "many", "seven", "killed", "heavy")
+#: Bytes that one of them touched.
+HEAVY = 48 * 2**20
 NAMES = ("start", "shell", *JOBS, *(f"fork-{job}" for job in JOBS))
 PLAN = f"job start uid {USER} job shell command {{ bash {FOLDER}/script }}"
 #: Whoever is no member yet may move below this group and from one to another.
@@ -123,6 +128,9 @@ class Recorded:
     infos: dict[int, JobInfoRow] = field(default_factory=dict)
     exits: list[EventRow] = field(default_factory=list)
     gaps: list[GapRow] = field(default_factory=list)
+    #: What the views say of the user and of each process group.
+    user: dict[str, Any] = field(default_factory=dict)
+    usage: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def last(self, pgid: int) -> JobRow:
         return self.rows[pgid][-1]
@@ -133,6 +141,10 @@ def read(bundle: Path) -> Recorded:
     with open_archive(bundle) as opened:
         for sample in opened.samples():
             _take(sample, found)
+    with open_tables([bundle], cache=False) as tables:
+        (found.user,) = tables.arrow(f"SELECT * FROM user_usage WHERE user_id = {USER}").to_pylist()
+        lines = tables.arrow("SELECT * FROM job_usage").to_pylist()
+    found.usage = {line["pgid"]: line for line in lines}
     return found
 
 

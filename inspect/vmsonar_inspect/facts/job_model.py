@@ -29,8 +29,8 @@ from vmsonar_inspect.facts.quantities import (
     Use,
 )  # fmt: skip
 
-LEAST = about("least that it can be, where that is another figure")
-MOST = about("most that it can be, where that is another figure and known")
+LEAST = about("least that it can be, where it is not exact")
+MOST = about("most that it can be, where it is not exact and that is known")
 TOLD = about("what told of members that ended, the weakest: accounts, lifeline or samples")
 NOT_EXACT = about("it is not exact: see the bounds, without them it is a lower bound")
 SHARING = about("how shared memory was resolved, the weakest: sum, pss or estimate")

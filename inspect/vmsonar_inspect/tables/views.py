@@ -197,19 +197,24 @@ _HAD = "r.recorded_seconds * r.cpus"
 
 
 def _bounds(name: str, figure: str, whole: bool = True) -> str:
-    """The columns with the least and the most that a figure can be, null where they are the figure itself."""
+    """The columns with the least and the most that a figure can be, null where it is exact.
+
+    Of CPU time (not `whole`) both are always known; of bytes nobody may know the most.
+    """
     below, above = f"r.{name}_below", f"r.{name}_above"
     low, high = f"GREATEST({below}, -{above}, 0.0)", f"GREATEST({above}, -{below}, 0.0)"
     least, most = f"GREATEST(r.{figure} - {low}, 0.0)", f"r.{figure} + {high}"
     if whole:
         least, most = f"CAST({least} AS BIGINT)", f"CAST({most} AS BIGINT)"
+        has_low, has_high = f"{low} > 0 AND r.{figure} > 0", f"{high} > 0 AND r.{figure} IS NOT NULL"
     else:
         most = f"CASE WHEN {most} > {_HAD} THEN {_HAD} ELSE {most} END"
+        has_low = has_high = f"({low} > 0 AND r.{figure} > 0) OR ({high} > 0 AND r.{figure} IS NOT NULL)"
     return (
-        f"CASE WHEN {low} > 0 AND r.{figure} > 0 THEN {least} END AS {figure}_low, "
-        "-- least that it can be, where that is another figure\n"
-        f"    CASE WHEN {high} > 0 AND r.{figure} IS NOT NULL THEN {most} END AS {figure}_high, "
-        "-- most that it can be, where that is another figure and known"
+        f"CASE WHEN {has_low} THEN {least} END AS {figure}_low, "
+        "-- least that it can be, where it is not exact\n"
+        f"    CASE WHEN {has_high} THEN {most} END AS {figure}_high, "
+        "-- most that it can be, where it is not exact and that is known"
     )
 
 

@@ -23,6 +23,7 @@ from vmsonar_archive.records import NodeRow, SysInfo
 from vmsonar_inspect.inspection import Inspection, InspectionSettings
 from vmsonar_inspect.tables.database import Tables, open_tables
 
+from tests.accuracy.containers import FIGURES
 from tests.collectors.container.as_user import accounts, running_as
 from tests.collectors.container.recording import Recording
 from tests.collectors.container.ticks import tick_of
@@ -166,10 +167,26 @@ def record(
         cpu = run_and_record(folder, request.param, workloads)
         root = tmp_path_factory.mktemp("lives") / "archive"
         with open_tables([archive_of(folder / "samples", root, request.param)]) as tables:
-            yield Record(tables, cpu, workloads.starts)
+            record = Record(tables, cpu, workloads.starts)
+            note_figures(record, request.param)
+            yield record
     finally:
         workloads.clean()
         shutil.rmtree(folder)
+
+
+def note_figures(record: Record, interval: float) -> None:
+    if FIGURES not in os.environ:
+        return
+    with Path(os.environ[FIGURES]).open("a") as file:
+        for name, truth in record.cpu.items():
+            (use,) = record.rows(
+                f"SELECT cpu_seconds, cpu_seconds_high FROM container_usage WHERE name = '{name}'"
+            )
+            lives = len(record.rows(f"SELECT 1 AS one FROM container_lives WHERE name = '{name}'"))
+            figures = {"value": use["cpu_seconds"], "high": use["cpu_seconds_high"], "truth": truth}
+            about = {"interval": interval, "kind": name.rpartition("-")[0], "lives": lives}
+            print(json.dumps({**about, **figures, "starts": record.starts[name]}), file=file)
 
 
 def run_and_record(folder: Path, interval: float, workloads: Workloads) -> dict[str, float]:

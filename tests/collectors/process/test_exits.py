@@ -331,6 +331,54 @@ def test_accounts_that_come_late_are_waited_for_or_told_by_the_next_sample(
     assert row.start_ticks == recorder.job_rows(job.pid)[0].start_ticks
 
 
+FAILURES = "i=0; while [ $i -lt 60 ]; do /bin/false; /bin/true; i=$((i+1)); done"
+
+
+def failures(recorder: Recorder) -> tuple[int, int]:
+    """How many ended with 1, told one by one and counted."""
+    rows = [row for sample in recorder.samples for row in sample.event]
+    told = sum(row.event_type == "exit" and row.exit_code == 1 for row in rows)
+    counts = (row.exits or 0 for row in rows if row.event_type == "exits_counted" and row.exit_code is None)
+    return told, sum(counts)
+
+
+def test_a_storm_of_failures_hides_no_end_of_a_job_that_samples_saw(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmsonar.collectors.process.lives.MOST_ENDS", 20)
+    with subprocess.Popen(["sleep", "60"], process_group=0) as job:
+        let_pass(0.2)
+        recorder.sample()
+        subprocess.run(sh(FAILURES), process_group=0, check=True)
+        job.kill()
+    recorder.sample()
+    (row,) = exits(recorder, job.pid)
+    assert (row.subject, row.exit_signal) == ("job", 9)
+    told, beyond = failures(recorder)
+    assert told <= 20
+    assert told + beyond >= 60
+
+
+@requires("root")
+def test_what_only_the_books_tell_is_bounded_and_counted_alike(
+    slow: tuple[Recorder, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmsonar.collectors.process.lives.MOST_ENDS", 20)
+    recorder, _ = slow
+    before = counted(recorder, "true")
+    with subprocess.Popen(["sleep", "60"], process_group=0) as job:
+        let_pass(0.2)
+        recorder.sample()
+        subprocess.run(sh(FAILURES), process_group=0, check=True)
+        job.kill()
+    recorder.sample()
+    assert [row.exit_signal for row in exits(recorder, job.pid)] == [9]
+    told, beyond = failures(recorder)
+    assert told <= 20
+    assert told + beyond >= 60
+    assert counted(recorder, "true") - before >= 60
+
+
 @pytest.fixture
 def selective() -> Iterator[Recorder]:
     """A recorder that leaves out what nobody runs."""

@@ -1,14 +1,19 @@
 """The rules of attribution, on made-up families: each tick once, to the right job, or flagged."""
 
 import random
+from datetime import UTC, datetime
 from uuid import uuid4
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 from vmsonar_archive.records.ids import SeriesIds
 
 from tests.collectors.process.family import SECOND, Family, bounds, is_doubtful, job, ticks
+from vmsonar.collectors.base import Tick
 from vmsonar.collectors.process.books import Ledger
 from vmsonar.collectors.process.departures import Departures
+from vmsonar.collectors.process.exits import Exits
 from vmsonar.collectors.process.jobs import JobTable
 from vmsonar.collectors.process.lives import TICK, Death, Interval, Life, Reading, Unseen
 from vmsonar.collectors.process.model import Process
@@ -363,6 +368,70 @@ def test_bytes_that_a_reading_of_the_parent_has_are_not_credited_by_the_books_ag
         interval, family.by_pid.get
     )
     assert (shell_job.read, shell_job.write) == (4096, 8192)  # of the later one
+
+
+class LateBooks:
+    """A companion that answers one sample late."""
+
+    is_owing = True
+
+    def __init__(self, *told: list[Account]) -> None:
+        self._told = list(told)
+
+    def take(self, is_last: bool) -> tuple[list[Account], bool]:
+        return self._told.pop(0), True
+
+
+@pytest.mark.parametrize("is_postponed", [False, True])
+def test_bytes_in_an_account_that_comes_late_are_its_own_jobs(family: Family, is_postponed: bool) -> None:
+    """Its death was heard in time; whoever reads its files may not, and its parent's job did nothing."""
+    parent_job, own_job = job(10), job(20)
+    family.add(10, 1, parent_job)
+    one = family.add(20, 10, own_job)
+    death = Death(Life(20, 12 * SECOND, 10, 20), 13 * SECOND, 10, 0)
+    one.death = death
+    books = LateBooks([], [account(20, 12, 13, 0.04)])
+    departures = Departures(None, books, family, JobTable(None), None, None)  # type: ignore[arg-type]
+    interval = Interval(is_whole=True, deaths=[death])
+    departures.read_books(interval, set() if is_postponed else {one}, {one} if is_postponed else set(), False)
+    departures.read_books(Interval(is_whole=True), {one} if is_postponed else set(), set(), False)
+    assert death.account is not None
+    if is_postponed:
+        family.settle([], {one})
+    assert (own_job.read, own_job.write) == (4096, 8192)
+    departures._ledger.credit_unseen(Interval(is_whole=True), family.by_pid.get)
+    assert (parent_job.read, parent_job.write) == (None, None)
+
+
+def test_of_one_command_the_books_tell_no_ends_of_strangers(family: Family) -> None:
+    shell = family.add(10, 1, job(10))
+    stranger = family.add(12, 1, job(12))
+    failed = replace(account(30, 12, 12.1, 0.04), exit_status=256)
+    orphan, of_stranger = replace(failed, pid=31, ppid=99), replace(failed, pid=32, ppid=12)
+    interval = Interval(is_whole=False)
+    stranger.kept = False
+    ledger = Ledger([failed, orphan, of_stranger, account(12, 0.12, 14, 1)])
+    ledger.end([stranger])
+    ledger.credit_unseen(interval, family.by_pid.get, is_one_command=True)
+    assert [death.life.pid for death in interval.ends] == [30]
+    assert stranger.death is not None
+    tick = Tick(datetime(2026, 11, 16, tzinfo=UTC), 15 * SECOND, "b", fresh=False)
+    rows = Exits(tick, JobTable(SeriesIds(uuid4()))).tell(interval, [shell, stranger])
+    assert [msgspec.json.decode(row)["pid"] for row in rows] == [30]
+
+
+def test_an_end_that_was_heard_is_not_told_by_the_books_again(family: Family) -> None:
+    """The lifeline was deaf for a part of the interval only."""
+    family.add(10, 1, job(10)).pgid = 10
+    heard = Death(Life(30, 12 * SECOND, 10, 10), 13 * SECOND, 10, 256)
+    interval = Interval(is_whole=False, ends=[heard])
+    interval.counted[b"", False, 10, b"sh"] = 3
+    failed = [replace(account(pid, 12, 13, 0.04), exit_status=256) for pid in (30, 31)]
+    Ledger([*failed, *(account(pid, 12, 13, 0) for pid in range(40, 44))]).credit_unseen(
+        interval, family.by_pid.get
+    )
+    assert [death.life.pid for death in interval.ends] == [30, 31]
+    assert dict(interval.counted) == {(b"child", False, 10, b""): 4}
 
 
 def test_an_account_is_that_of_an_end_though_much_memory_was_freed_in_between() -> None:

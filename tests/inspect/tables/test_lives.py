@@ -70,7 +70,7 @@ EXPECTED: dict[int, Row] = {
                          unattributed=True, memory_peak=2 * MIB, memory_peak_low=None, memory_peak_high=None,
                          memory_peak_source="sampled", ended=False),
     lives.MOVED: exact(cpu_seconds=6.0, recorded_seconds=20.0, cores_mean=0.3, runtime_seconds=90.0),
-    lives.RESOLVED: exact(cpu_seconds=0.6, cpu_seconds_low=0.1, cpu_seconds_high=None, cpu_seconds_total=None,
+    lives.RESOLVED: exact(cpu_seconds=0.6, cpu_seconds_low=0.1, cpu_seconds_high=0.6, cpu_seconds_total=None,
                           unattributed=True),
     lives.EARLIER: exact(cpu_seconds=1.0, cpu_seconds_low=None, cpu_seconds_high=None, cpu_seconds_total=None,
                          read_bytes=5000, read_bytes_high=None, unattributed=False, io_partial=False),
@@ -149,6 +149,47 @@ def test_a_user_has_everything_once(tables: Tables) -> None:
     assert (row["memory_source"], row["cpu_source"], row["unattributed"]) == ("estimate", "samples", True)
     jobs = tables.sql("SELECT jobs FROM user_rates WHERE boottime = 130000000000").fetchone()
     assert jobs == (6,)
+
+
+class Users(lives.Lives):
+    """Three users with a job each: heard of, of which less than its sum is certain; heard of; from samples alone."""
+
+    def rows(self, fresh: bool) -> dict[str, list[Any]]:
+        at = round(self.uptime)
+        rows: dict[str, list[Any]] = {"node": super().rows(fresh)["node"], "job": [], "job_info": []}
+        sure = {"system_ticks": 0, "processes": 1}
+        doubt = {"unattributed": True, "cpu_ticks_low": 8 * at, "cpu_ticks_high": 10 * at}
+        for pgid, user, told in (
+            (10, "anna", {**sure, **doubt, "cpu_source": "lifeline"}),
+            (20, "bert", {**sure, "cpu_source": "lifeline"}),
+            (30, "carl", {**sure, "cpu_source": "samples"}),
+        ):
+            if user != "carl" or self.with_samples:
+                self._add(rows, pgid, 10000, {**told, "user_ticks": 10 * at}, at == 110, user)
+        return rows
+
+    with_samples = False
+
+
+@pytest.mark.parametrize("with_samples", [False, True])
+def test_bounds_of_users_are_as_narrow_as_is_true(tmp_path: Path, with_samples: bool) -> None:
+    """What ended unheard below a job may be any user's, but no more than that job has, nor than the machine had."""
+    machine = Users(tmp_path / "archive")
+    machine.with_samples = with_samples
+    machine.start_daemon()
+    machine.run(6)
+    machine.stop_daemon()
+    with open_tables([tmp_path / "archive"], cache=False) as tables:
+        users = all_of(tables, "user_usage", "user_name")
+    names = ("cpu_seconds", "cpu_seconds_low", "cpu_seconds_high", "unattributed")
+    found = {user: tuple(row[name] for name in names) for user, row in users.items()}
+    used = found["bert"][0]
+    more = used if with_samples else 0.0
+    assert found["anna"] == (used, pytest.approx(0.8 * used), pytest.approx(used + more), True)
+    assert found["bert"] == (
+        (used, used, pytest.approx(2 * used), True) if more else (used, None, None, False)
+    )
+    assert not with_samples or found["carl"] == (used, None, None, False)
 
 
 def test_flags_that_were_never_set_are_false(tables: Tables) -> None:

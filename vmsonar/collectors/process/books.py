@@ -1,5 +1,6 @@
 """Brings the kernel's own accounts of ended processes (taskstats) together with the deaths that are known."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from vmsonar.collectors.process.lives import HERTZ, Death, Interval, Life, Unseen
@@ -41,7 +42,7 @@ class Ledger:
                 continue
             for account in self._by_pid.get(process.pid, ()):
                 if account.may_have_begun(process.start_ticks, HERTZ):
-                    life = Life(process.pid, 0, account.ppid, process.pgid)
+                    life = Life(process.pid, 0, account.ppid, process.pgid, is_member=process.kept)
                     process.death = Death(life, account.ended, account.ppid, account.exit_status)
                     process.death.account, process.death.after = self._take(account), account.ended_after
                     break
@@ -53,17 +54,21 @@ class Ledger:
         ]
         return [self._take(account) for account in waiting]
 
-    def credit_unseen(self, interval: Interval, find: Finder) -> None:
-        """Credits those who started them with the I/O and peaks of all that no sample saw; tells of failures."""
+    def credit_unseen(self, interval: Interval, find: Finder, is_one_command: bool = False) -> None:
+        """Credits those who started them with the I/O and peaks of all that no sample saw; tells how they ended.
+
+        Where one command is recorded, nothing is told of those that were started by others.
+        """
         parents = {pid: accounts[-1].ppid for pid, accounts in self._by_pid.items() if accounts}
         # A parent's own counters have the bytes of those it waited for.
         read_until = {one.pid: one.moment for one in interval.readings if one.moved is not None}
         silent: dict[int, list[tuple[int, Unseen]]] = {}
+        ends = _Ends(interval)
         for accounts in self._by_pid.values():
             for account in accounts:
                 parent = _ancestor(account.ppid, parents, find)
-                if not interval.is_whole and account.exit_status:
-                    interval.ends.append(_unseen_death(account, 0 if parent is None else parent.pgid))
+                if not is_one_command or (parent is not None and parent.kept):
+                    ends.add(account, 0 if parent is None else parent.pgid)
                 if parent is None or parent.job is None:
                     continue
                 parent.job.memory.note_account(account, parent)
@@ -74,6 +79,7 @@ class Ledger:
                 best = account.user_ns + account.system_ns
                 more = max(0, (account.cpu_high_ns or best) - best)
                 silent.setdefault(parent.pid, []).append((account.ended, Unseen(1, best, more)))
+        ends.tell()
         # What the books say of the unseen is better than what glances saw of them.
         for reading in interval.readings:
             if reading.pid in silent and reading.unseen.exits:
@@ -106,12 +112,40 @@ def _until(moment: int | None, told: list[tuple[int, Unseen]]) -> Unseen:
     return found
 
 
-def _unseen_death(account: Account, pgid: int) -> Death:
-    """The end of a process that nobody heard of but the books; its group is taken to be its parent's."""
-    life = Life(account.pid, 0, account.ppid, pgid, name=account.name.encode("utf-8", "surrogateescape"))
-    death = Death(life, account.ended, account.ppid, account.exit_status)
-    death.account = account
-    return death
+class _Ends:
+    """The ends that nobody told of but the books, where the lifeline was deaf for a while."""
+
+    def __init__(self, interval: Interval) -> None:
+        self._interval = interval
+        self._heard = {(death.life.pid, death.ended // _APART) for death in interval.ends}
+        self._counted: Counter[tuple[bytes, bool, int, bytes]] = Counter()
+
+    def add(self, account: Account, pgid: int) -> None:
+        """One that no sample saw; its group is taken to be its parent's."""
+        if self._interval.is_whole or self._is_heard(account):
+            return
+        name = account.name.encode("utf-8", "surrogateescape")
+        life = Life(account.pid, 0, account.ppid, pgid, name=name)
+        death = Death(life, account.ended, account.ppid, account.exit_status)
+        death.account = account
+        if self._interval.has_event(death, is_known=False):
+            self._interval.ends.append(death)
+        else:
+            self._counted[name, death.status != 0, pgid, b""] += 1
+
+    def _is_heard(self, account: Account) -> bool:
+        second = account.ended // _APART
+        return any((account.pid, second + near) in self._heard for near in (-1, 0, 1))
+
+    def tell(self) -> None:
+        """Of those that are only counted the lifeline may have heard some: whoever knows of more is right."""
+        for failed in (False, True):
+            books, heard = (
+                {key: number for key, number in counts.items() if key[1] == failed}
+                for counts in (self._counted, self._interval.counted)
+            )
+            if sum(books.values()) > sum(heard.values()):
+                self._interval.counted = self._interval.counted - Counter(heard) + Counter(books)
 
 
 def _ancestor(pid: int, parents: dict[int, int], find: Finder) -> Process | None:

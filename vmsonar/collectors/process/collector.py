@@ -73,7 +73,9 @@ class ProcessCollector(Collector):
         if self._with_jobs and has_own_clocks(self._proc):
             share = config.lifeline.share / 100 if config.lifeline.connector != "none" else 0.0
             members = None if setup.descent is None else setup.descent.members
-            self._lifeline = Lifeline(self._proc, config.interval, share, members=members)
+            self._lifeline = Lifeline(
+                self._proc, config.interval, share, members=members, is_sampled=self.table.by_pid.__contains__
+            )
             self._accounts = Accounts(host, config.accounts, setup.clock)
             self._departures = Departures(
                 self._lifeline, self._accounts, self.table, self.jobs, self._identities, self._filter

@@ -46,7 +46,7 @@ class Departures:
         #: Accounts of processes that are zombies still.
         self._set_aside: list[Account] = []
         #: Processes that are gone, and their jobs, while the companion owes their accounts.
-        self._untold: list[tuple[Process, Job | None]] = []
+        self._untold: dict[Process, Job | None] = {}
 
     def hear(
         self, looked: list[Process], vanished: set[Process], late: set[Process]
@@ -91,24 +91,34 @@ class Departures:
         """
         accounts, lost = self._accounts.take(is_last)
         self._ledger = Ledger((*self._set_aside, *accounts))
-        self._ledger.attach(all_deaths(interval))
-        self._ledger.end((*vanished, *late, *(process for process, _ in self._untold)))
+        heard = [process for process in self._untold if process.death is not None]
+        self._ledger.attach(
+            [*all_deaths(interval), *(process.death for process in heard if process.death is not None)]
+        )
+        self._ledger.end((*vanished, *late, *self._untold))
         told = []
-        for process, job in self._untold:
-            if process.death is not None:
-                process.job = job  # it left it when it was gone
-                told.append(process)
-        untold = [*self._untold, *((process, process.job) for process in vanished)]
-        self._untold = [one for one in untold if one[0].death is None][-_MOST_UNTOLD:]
-        if not self._accounts.is_owing:
-            self._untold.clear()
+        for process, job in self._untold.items():
+            if _has_account(process):
+                if process not in heard:
+                    process.job = job  # it left it when it was gone
+                    told.append(process)
+                if process not in vanished and process not in late:
+                    _credit_late(process, job)
+        untold = {**self._untold, **{process: process.job for process in vanished | late}}
+        untold = {process: job for process, job in untold.items() if not _has_account(process)}
+        owed = [*untold.items()][-_MOST_UNTOLD:] if self._accounts.is_owing else []
+        self._untold = dict(owed)
         return not lost, told
 
     def credit_unseen(self, interval: Interval, ended: set[Process]) -> None:
         """Credits what the accounts tell of processes that have no place of their own, when all others have theirs."""
         by_pid = {process.pid: process for process in ended}
         self._set_aside = self._ledger.set_aside(lambda account: self._is_zombie(account, by_pid))
-        self._ledger.credit_unseen(interval, lambda pid: by_pid.get(pid) or self._table.by_pid.get(pid))
+        self._ledger.credit_unseen(
+            interval,
+            lambda pid: by_pid.get(pid) or self._table.by_pid.get(pid),
+            is_one_command=self._lifeline.members is not None,
+        )
 
     def _is_zombie(self, account: Account, ended: dict[int, Process]) -> bool:
         process = self._table.by_pid.get(account.pid)
@@ -192,6 +202,18 @@ class Departures:
             reaper = self._table.by_pid.get(death.reaper)
             job = None if reaper is None else reaper.job
         return job
+
+
+def _has_account(process: Process) -> bool:
+    return process.death is not None and process.death.account is not None
+
+
+def _credit_late(process: Process, job: Job | None) -> None:
+    """The bytes of one that is gone; its time was in its parent's rise."""
+    account = process.death.account if process.death is not None else None
+    if job is not None and account is not None and account.is_whole and process.moved is None:
+        process.moved = (account.read_bytes, account.write_bytes)
+        job.credit_io(process.moved)
 
 
 def note_moves(process: Process, life: Life, jobs: JobTable) -> None:

@@ -40,7 +40,9 @@ class Exits:
             self._tell_one(death, by_death.get(death))
         told = set(interval.ends)
         for death, process in by_death.items():
-            if death is not None and death not in told and death.account is not None and not death.life.born:
+            if death is None or death in told or not death.life.is_member:
+                continue
+            if death.account is not None and not death.life.born:
                 self._tell_one(death, process)  # nobody listened, but the books have it
         for (name, failed, pgid, starter), number in interval.counted.items():
             if self._keeps_user is None or self._is_recorded(pgid):

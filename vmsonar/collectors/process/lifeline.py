@@ -10,7 +10,7 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from time import clock_gettime_ns
 
 from vmsonar.collectors.process.connector import EXIT, FORK, SID, UID, Connector, Event, NoConnector
@@ -41,8 +41,6 @@ _QUIET = 500 * 10**6
 _PATIENCE = 250 * 10**6
 # CPU time that may be spent at once, beyond the share that is allowed.
 _CREDIT = 100 * 10**6
-#: Ends told of one by one in one sample; the rest is counted.
-MOST_ENDS = 500
 
 
 class Lifeline:
@@ -55,7 +53,9 @@ class Lifeline:
         share: float = 0.03,
         buffer: int | None = None,
         members: set[int] | None = None,
+        is_sampled: Callable[[int], bool] = lambda pid: False,
     ) -> None:
+        """`is_sampled` tells whether the last sample showed a process of that id."""
         self._probe = Probe(proc)
         self._share = share
         self._buffer = buffer
@@ -85,6 +85,7 @@ class Lifeline:
         self._told = Interval(is_whole=False)
         #: The living descendants of the one command that is recorded; None: everybody is.
         self.members = members
+        self._is_sampled = is_sampled
         self.trouble: str | None = None
         self._open()
         self._told.is_whole = self._connector is not None
@@ -158,6 +159,8 @@ class Lifeline:
                 return None
             life.is_sampled = True
             life.start_ticks, life.name = process.start_ticks, process.comm
+            # It may have left its group since it was read, and we may have been told of that already.
+            process.pgid = group_of(process.pid) or process.pgid
             life.move(process.pgid)
             return life
 
@@ -434,12 +437,16 @@ class Lifeline:
         told, life = self._told, death.life
         if not life.is_member:
             return
-        # Of one that is older than our listening and was waited for at once, samples know the group.
-        if (death.status == 0 and life.pgid not in (life.pid, 0)) or len(told.ends) >= MOST_ENDS:
-            parent = None if life.name else self.lives.get(life.parent)
-            starter = b"" if parent is None else self._called(parent)
-            told.counted[life.name, death.status != 0, life.pgid, starter] += 1
-        else:
+        if told.has_event(death, self._is_known(life)):
             if not life.name and life.parent and life.parent == death.reaper:
                 death.starter = self._probe.text(life.parent, "comm").rstrip(b"\n")
             told.ends.append(death)
+        else:
+            parent = None if life.name else self.lives.get(life.parent)
+            starter = b"" if parent is None else self._called(parent)
+            told.counted[life.name, death.status != 0, life.pgid, starter] += 1
+
+    def _is_known(self, life: Life) -> bool:
+        """Whether it has rows: a sample showed it, or it led a job for long enough."""
+        is_sampled = life.is_sampled or (not life.born and self._is_sampled(life.pid))
+        return is_sampled or (life.pgid == life.pid and life.look is not None)

@@ -18,6 +18,8 @@ HERTZ = os.sysconf("SC_CLK_TCK")
 #: Nanoseconds of a tick.
 TICK = 10**9 // HERTZ
 CPUS = os.cpu_count() or 1
+#: Ends of processes that no sample saw, told of one by one in one sample; the rest is counted.
+MOST_ENDS = 500
 # Nanoseconds that ending may take beside freeing memory.
 _LEAVING = 2 * 10**6
 # Between a reading of stat and of the clock: two halves of ticks, and a while on a busy processor.
@@ -206,9 +208,21 @@ class Interval:
     unseen: dict[int, Unseen] = field(default_factory=dict)
     #: Failures, and those who led a group.
     ends: list[Death] = field(default_factory=list)
+    #: How many of these, and of those that were only counted for their number, no sample saw.
+    unknown_ends: int = 0
     #: How many others ended well, or failed beyond what is told one by one: by name, failure, process group, and the
     #: name of who started them where their own is not known.
     counted: Counter[tuple[bytes, bool, int, bytes]] = field(default_factory=Counter)
+
+    def has_event(self, death: Death, is_known: bool) -> bool:
+        """Whether an end is told on its own; a storm of the unknown hides no end of a process that samples saw.
+
+        Of one that is older than our listening and was waited for at once, samples know the group.
+        """
+        if death.status == 0 and death.life.pgid not in (death.life.pid, 0):
+            return False
+        self.unknown_ends += not is_known
+        return is_known or self.unknown_ends <= MOST_ENDS
 
     def glanced(self) -> dict[int, int]:
         """Those with children that no sample saw, and the most memory that one of these had at a glance."""

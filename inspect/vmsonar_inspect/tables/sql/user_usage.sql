@@ -31,7 +31,9 @@ summed AS (
         MAX(last_time) AS last_time,
         SUM(cpu_seconds) AS cpu_seconds,
         SUM(COALESCE(cpu_seconds_low, cpu_seconds)) AS cpu_seconds_low,
-        SUM(COALESCE(cpu_seconds_high, cpu_seconds)) AS cpu_seconds_high,
+        SUM(COALESCE(cpu_seconds_high, cpu_seconds)) AS cpu_seconds_most,
+        SUM(CASE WHEN cpu_source = 'samples' THEN COALESCE(cpu_seconds_high, cpu_seconds, 0.0) ELSE 0.0 END)
+            AS unheard_seconds,
         COUNT(CASE WHEN unattributed AND cpu_seconds_low IS NULL AND cpu_seconds_high IS NULL THEN 1 END) AS unbounded,
         MAX(cpu_source) AS cpu_source,
         MIN(memory_source) AS memory_source,
@@ -46,11 +48,30 @@ summed AS (
     GROUP BY archive, user_name, user_id
 ),
 
--- Where only samples told what ended, whole jobs may be missing.
-heard AS (
-    SELECT archive, MAX(CASE WHEN cpu_source = 'samples' THEN 1 ELSE 0 END) = 1 AS is_deaf
-    FROM job_usage
+-- What began and ended between two samples, unheard, is in the time of whoever waited for it: perhaps of another user.
+unheard AS (
+    SELECT archive, SUM(unheard_seconds) AS seconds
+    FROM summed
     GROUP BY archive
+),
+
+had AS (
+    SELECT i.archive, SUM(i.interval_seconds * t.cpus) AS seconds
+    FROM sample_intervals AS i
+    JOIN tick_lengths AS t ON i.archive = t.archive AND i.boot = t.boot
+    GROUP BY i.archive
+),
+
+bounded AS (
+    SELECT
+        s.*,
+        u.seconds - s.unheard_seconds > 1e-6 AS is_unheard,
+        GREATEST(
+            LEAST(s.cpu_seconds_most + GREATEST(u.seconds - s.unheard_seconds, 0.0), h.seconds), s.cpu_seconds
+        ) AS cpu_seconds_high
+    FROM summed AS s
+    JOIN unheard AS u ON s.archive = u.archive
+    LEFT JOIN had AS h ON s.archive = h.archive
 )
 
 SELECT
@@ -61,8 +82,8 @@ SELECT
     s.first_time, -- first sample with a job of theirs
     s.last_time, -- last sample with a job of theirs
     s.cpu_seconds, -- seconds of CPU time while recorded
-    CASE WHEN s.cpu_seconds_low < s.cpu_seconds THEN s.cpu_seconds_low END AS cpu_seconds_low, -- least that it can be, where that is another figure
-    CASE WHEN s.unbounded = 0 AND NOT h.is_deaf AND s.cpu_seconds_high > s.cpu_seconds THEN s.cpu_seconds_high END AS cpu_seconds_high, -- most that it can be, where that is another figure and known
+    CASE WHEN s.cpu_seconds_low < s.cpu_seconds_high THEN s.cpu_seconds_low END AS cpu_seconds_low, -- least that it can be, where it is not exact
+    CASE WHEN s.unbounded = 0 AND s.cpu_seconds_low < s.cpu_seconds_high THEN s.cpu_seconds_high END AS cpu_seconds_high, -- most that it can be, where it is not exact and that is known; what was heard of by samples alone may be any user's
     s.cpu_source, -- what told the time of processes that ended, the weakest of the jobs
     s.cpu_seconds / 3600.0 AS core_hours, -- the same in core hours
     s.job_cores_peak, -- cores in use by one job, busiest interval
@@ -72,10 +93,9 @@ SELECT
     s.memory_byte_seconds, -- memory times time
     s.read_bytes, -- bytes fetched from storage
     s.write_bytes, -- bytes sent to storage
-    s.unattributed OR h.is_deaf AS unattributed, -- the CPU time of some jobs is not exact, or jobs that lived between two samples are missing: see the bounds, without an upper one it is a lower bound
+    s.unattributed OR s.is_unheard AS unattributed, -- the CPU time of some jobs is not exact, or jobs that lived between two samples may be missing: see the bounds, without an upper one it is a lower bound
     s.io_partial -- the I/O of some jobs is not exact
-FROM summed AS s
-JOIN heard AS h ON s.archive = h.archive
+FROM bounded AS s
 LEFT JOIN peaks AS p
     ON s.archive = p.archive
     AND s.user_name IS NOT DISTINCT FROM p.user_name
