@@ -82,7 +82,7 @@ def test_no_figure_is_written_in_powers_of_ten() -> None:
     assert units.grams(3.8e-08) == "<1 mg"
     assert units.grams(0.012) == "12 mg"
     assert units.grams(12.0) == "12 g"
-    assert units.energy(5e-07) == "<0.001 J"
+    assert units.energy(5e-07) == "<0.001 Wh"
     assert "e-" not in units.hours(2e-06)
     assert units.energy(900.0, like=43 * 3600.0) == "0.2 Wh", "one unit per sentence"
 

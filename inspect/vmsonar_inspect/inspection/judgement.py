@@ -1,5 +1,6 @@
 """What the facts amount to: advice on the machine and its jobs, verdicts, and the story of one job."""
 
+from collections.abc import Sequence
 from functools import cached_property
 
 from vmsonar_archive.system.text import plain

@@ -21,7 +21,7 @@ from vmsonar_archive.dialect.exposition import CLASSIC_TYPE, OPENMETRICS_TYPE, F
 from vmsonar_archive.dialect.metrics import table
 
 from vmsonar import __version__
-from vmsonar.fleet.holdings import holdings
+from vmsonar.fleet.holdings import Holdings
 from vmsonar.fleet.machines import interval_of
 from vmsonar.fleet.serve import openapi
 from vmsonar.fleet.serve.access import Asker, Authenticator, Denied
@@ -91,6 +91,7 @@ class Server:
         default_factory=OrderedDict
     )
     kept_bytes: int = 0
+    notes: Holdings = field(init=False)
     last_heard: Mapping[str, tuple[datetime, timedelta]] = field(default_factory=dict)
     listened: float = -_FRESH
     making: dict[tuple[Any, ...], asyncio.Lock] = field(default_factory=dict)
@@ -99,13 +100,16 @@ class Server:
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS))
     behind: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
 
+    def __post_init__(self) -> None:
+        self.notes = Holdings(self.preparer.fleet)
+
     def heard(self) -> Mapping[str, tuple[datetime, timedelta]]:
         """When each machine was heard last, by the notes of whoever takes in: the same for all replicas."""
         if time.monotonic() - self.listened > _FRESH:
             self.listened = time.monotonic()
             self.last_heard = {
                 each.archive: (each.arrivals[-1], interval_of(each, self.shipping))
-                for each in holdings(self.preparer.fleet)
+                for each in self.notes.read()
                 if each.arrivals
             }
         return self.last_heard
