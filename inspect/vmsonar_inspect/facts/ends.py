@@ -88,14 +88,15 @@ class Ends:
             return Ending()
         told = [row for row in known.exits.get(key[2], ()) if _is_of(row, key, job, known.interval)]
         own = [status_of(row) for row in told if row["subject"] in _WHOLE]
-        if own and not job.ended and job.job_source == "process_group" and key[:3] in self._zombies:
+        # At the end of `vmsonar run` its command is still a zombie: nothing will show that it is gone.
+        waited_for = [status for status in own if status.source == "run"]
+        is_zombie = own and not waited_for and not job.ended and key[:3] in self._zombies
+        if is_zombie and job.job_source == "process_group":
             job.ended, job.end = True, own[-1].time
             if job.started is not None:
                 job.runtime_seconds = (job.end - job.started).total_seconds()
             ending = self.of_job(key, job)
             return replace(ending, words=f"{ending.words}; not waited for yet")
-        # At the end of `vmsonar run` its command is still a zombie: nothing will show that it is gone.
-        waited_for = [status for status in own if status.source == "run"]
         own = waited_for or own
         if not job.ended and not waited_for:
             return Ending(words=RUNNING + (f"; its leader ended: {own[0].words}" if own else ""))
