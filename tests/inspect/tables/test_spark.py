@@ -235,4 +235,4 @@ def test_the_command_by_itself(lake: Path) -> None:
     query = "SELECT count(DISTINCT archive) AS n FROM samples"
     command = [sys.executable, "-m", "vmsonar", "sql", str(lake), "--engine", "spark", query, "--json"]
     done = subprocess.run(command, capture_output=True, check=True, timeout=300)
-    assert json.loads(done.stdout) == [{"n": 3}]
+    assert json.loads(done.stdout) == [{"n": 4}]
