@@ -41,8 +41,9 @@ from types import SimpleNamespace
 from vmsonar.fleet.serve.access import Access, Authenticator
 from vmsonar.fleet.serve.app import Server
 from vmsonar.fleet.serve.prepared import Prepared
-preparer = SimpleNamespace(waiting=0)
-server = Server(Prepared(Path(sys.argv[1])), Authenticator(Access(), open_to_all=True), preparer, None, print)
+place = Path(sys.argv[1])
+preparer = SimpleNamespace(waiting=0, fleet=SimpleNamespace(state=place.parent))
+server = Server(Prepared(place), Authenticator(Access(), open_to_all=True), preparer, None, print)
 uvicorn.run(server.application(), port=int(sys.argv[2]), log_level="error", lifespan="off")
 """
 
