@@ -69,7 +69,8 @@ class Ends:
             self._of[key[0]].rises[key] = rises
         for row in queries.rows(_JOB_BOXES):
             self._of[row["archive"]].boxes[key_of(row)] = row
-        for row in queries.rows(_CROWDS):
+        # Asked first: as a part of the other it would not keep that from reading all rows of jobs.
+        for row in queries.rows(_CROWDS) if queries.rows(_CROWDED) else ():
             self._of[row["archive"]].crowds.setdefault((row["boot"], row["user_id"]), []).append(row)
         queries.require_node_steps()
         for row in queries.rows(_LATE):
@@ -275,15 +276,15 @@ _JOB_BOXES = """
         MAX(memory_charged_peak) AS memory_peak
     FROM job WHERE memory_limit IS NOT NULL OR pids_limit IS NOT NULL GROUP BY ALL"""
 # Tasks are threads. Nothing limits root, and jobs alone say whose they are.
-_CROWDS = f"""
+_CROWDED = f"""
     WITH limits AS (
         SELECT archive, boot, user_id, MIN(processes_limit) AS least FROM job_info
         WHERE user_id > 0 AND processes_limit IS NOT NULL GROUP BY ALL
-    ),
-    crowded AS (
-        SELECT limits.* FROM limits JOIN (SELECT archive, MAX(tasks_existing) AS most FROM node GROUP BY archive)
-            USING (archive) WHERE most >= {NEARLY} * least
-    ),
+    )
+    SELECT limits.* FROM limits JOIN (SELECT archive, MAX(tasks_existing) AS most FROM node GROUP BY archive)
+        USING (archive) WHERE most >= {NEARLY} * least"""  # noqa: S608
+_CROWDS = f"""
+    WITH crowded AS ({_CROWDED}),
     theirs AS (
         SELECT DISTINCT archive, boot, pgid, start_ticks, user_id, least
         FROM job_info JOIN crowded USING (archive, boot, user_id)

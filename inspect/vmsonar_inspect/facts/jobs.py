@@ -1,9 +1,10 @@
 """What each job used, with its GPUs, threads and what the machine suffered meanwhile; users and programs summed up."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from operator import itemgetter
+from typing import Any
 
 import msgspec
 from vmsonar_archive.system.moments import in_zone
@@ -212,7 +213,8 @@ def query_contexts(queries: Queries, judged: dict[Key, JobUse], deep: bool) -> d
     crowded = {key[0] for key, row in found.items() if (row["saturated_share"] or 0.0) > 0}
     if crowded and (deep or max(job.samples for job in judged.values()) <= _FEW_SAMPLES):
         more.append({key: row for key, row in queries.by(JOB_KEY, _WANTED).items() if key[0] in crowded})
-    if any((job.observed_seconds or 0.0) >= _LONG for job in judged.values()):
+    if quiet := _quiet_jobs(queries, judged.values()):
+        queries.keep("quiet_jobs", f"{JOB_KEY_COLUMNS}, first_time TIMESTAMP, last_time TIMESTAMP", quiet)
         more.append(queries.by(JOB_KEY, _IDLE))
     several = {key for key, count in Counter(queries.leaders.values()).items() if count > 1}
     for told in more:
@@ -257,27 +259,57 @@ _WANTED = """
     )
     GROUP BY j.archive, j.boot, j.pgid, j.start_ticks HAVING COUNT(DISTINCT p.seq) >= 10"""
 
-# From the last time that a job did anything to its last sample. Its counters tell, without the rates, which take five
-# times as long; and most jobs did something in the last two hours.
+# Who did nothing in the last two hours that were recorded of it. Counters tell, without the rates, which take five
+# times as long; and of a month's rows only those of these hours are read.
+_QUIET = f"""
+    SELECT {_KEY}, first_time, last_time
+    FROM job JOIN judged_jobs USING ({_KEY}) JOIN tick_lengths USING (archive, boot)
+    WHERE time BETWEEN $since AND $until AND time BETWEEN last_time - INTERVAL {_LONG} SECONDS AND last_time
+        AND epoch(last_time) - epoch(first_time) >= {_LONG}
+    GROUP BY ALL HAVING MAX(user_ticks + system_ticks) - MIN(user_ticks + system_ticks)
+        <= 0.005 * {_LONG} * MAX(ticks_per_second)"""  # noqa: S608
+
+# From the last time that such a job did anything to its last sample.
 _IDLE = f"""
-    WITH quiet AS (
-        SELECT {_KEY}, first_time, last_time
-        FROM job JOIN judged_jobs USING ({_KEY}) JOIN tick_lengths USING (archive, boot)
-        WHERE time BETWEEN last_time - INTERVAL {_LONG} SECONDS AND last_time
-            AND epoch(last_time) - epoch(first_time) >= {_LONG}
-        GROUP BY ALL HAVING MAX(user_ticks + system_ticks) - MIN(user_ticks + system_ticks)
-            <= 0.005 * {_LONG} * MAX(ticks_per_second)
-    ),
-    steps AS (
+    WITH steps AS (
         SELECT {_KEY}, time, first_time, last_time, (boottime - LAG(boottime) OVER w) / 1e9 AS seconds,
             user_ticks + system_ticks - LAG(user_ticks + system_ticks) OVER w AS ticks,
             read_bytes + write_bytes - LAG(read_bytes + write_bytes) OVER w AS moved
-        FROM job JOIN quiet USING ({_KEY}) WINDOW w AS (PARTITION BY {_KEY} ORDER BY boottime)
+        FROM job JOIN quiet_jobs USING ({_KEY}) WINDOW w AS (PARTITION BY {_KEY} ORDER BY boottime)
     )
     SELECT {_KEY}, epoch(MAX(last_time)) - epoch(COALESCE(
         MAX(time) FILTER (WHERE ticks >= 0.005 * seconds * ticks_per_second OR moved >= 4096 * seconds),
         MIN(first_time))) AS idle_seconds
     FROM steps JOIN tick_lengths USING (archive, boot) GROUP BY {_KEY}"""  # noqa: S608
+#: Separate times that are read one by one; more are read as one.
+_MOST_TIMES = 64
+
+
+def _quiet_jobs(queries: Queries, judged: Iterable[JobUse]) -> list[tuple[Any, ...]]:
+    """Long jobs that did nothing at the end, with their first and last time."""
+    long = timedelta(seconds=_LONG)
+    lasts = sorted(
+        job.last.replace(tzinfo=None)
+        for job in judged
+        if job.last is not None and (job.observed_seconds or 0.0) >= _LONG
+    )
+    times: list[tuple[datetime, datetime]] = []
+    for last in lasts:
+        if times and last - long <= times[-1][1]:
+            times[-1] = times[-1][0], last
+        else:
+            times.append((last - long, last))
+    if len(times) > _MOST_TIMES:
+        times = [(times[0][0], times[-1][1])]
+    return [
+        (
+            *(row[name] for name in JOB_KEY),
+            *(row[name].replace(tzinfo=None) for name in ("first_time", "last_time")),
+        )
+        for since, until in times
+        for row in queries.rows(_QUIET, since=since, until=until)
+    ]
+
 
 # Workers are the members that lived for most of the job and run the same program as the busiest of them.
 _WORKERS = f"""
