@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import tempfile
+import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -107,8 +108,9 @@ class Uploads:
         self._recent: OrderedDict[tuple[str, str, int], int] = OrderedDict()
         self._tidied = now()
         self._verifying: CapacityLimiter | None = None
-        #: Bytes of the transfers under way, by sender.
+        #: Bytes of the transfers under way, by sender; each transfer is written by a thread.
         self._coming: Counter[Sender] = Counter()
+        self._counting = threading.Lock()
         self.counts: Counter[str] = Counter()
 
     async def mint(self, request: Request) -> Response:
@@ -173,7 +175,7 @@ class Uploads:
             self._need_room(sender, len(content))
             files.write_all(file.fileno(), content)
             count += len(content)
-            self._coming[sender] += len(content)
+            self._note(sender, len(content))
 
         try:
             with _held(transfer, begin) as file:
@@ -191,8 +193,13 @@ class Uploads:
                 503, f"cannot keep it: {error.strerror}: send it again later", {"Retry-After": "30"}
             ) from None
         finally:
-            self._coming[sender] -= count
-            self._coming += Counter()  # forgets those of whom nothing is on its way
+            self._note(sender, -count)
+
+    def _note(self, sender: Sender, count: int) -> None:
+        with self._counting:
+            self._coming[sender] += count
+            if self._coming[sender] <= 0:
+                del self._coming[sender]
 
     def _need_room(self, sender: Sender, length: int) -> None:
         """Refuses what comes while very much lies unfinished, of all or of one sender: names cost nothing.
